@@ -51,7 +51,7 @@ def status(
         print(json.dumps(answer, ensure_ascii=False))
         return
     for one in killed:
-        print(f"{one} was killed; the next one, or `pedigree dev`, ends its runs in Dagster and MLflow")
+        print(f"{one} was killed; the next `pedigree run`, or `pedigree dev`, ends its runs in Dagster and MLflow")
     from assets.answers.status.lines import show_cells, show_status
 
     if all_:

@@ -3,22 +3,26 @@
 While a run follows a job, it writes what the backend says of each attempt into a file beside the artifact. When the job
 has ended, the sums replace the job's own estimate in the record: a job sees neither its start-up nor its earlier
 attempts. Costs are no part of a record's digest, so this changes no identity.
+
+If no backend tells when an attempt began or ended, it counts from the first to the last sign of life that is known, and
+its row has `least`: it took at least so long.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from resources.compute.base import HANDLE_FILE, Allocation, Backend, Handle, NotSubmitted, read_json
+from resources.compute.base import HANDLE_FILE, Allocation, Backend, Handle, NotSubmitted, Status, read_json
 from training.contract import artifact
 from training.contract.artifact import ARTIFACT_FILE, COPY_FILE, Artifact
-from training.contract.running.attempt import read_attempts
+from training.contract.running.attempt import last_sign_of, read_attempts
 
 BILL_FILE = "bill.jsonl"
 COUNTERS = ("processors", "gpus", "nodes")  # what energy may be measured of
@@ -30,6 +34,7 @@ class Bill:
     def __init__(self, folder: Path, *, backend: str, run: str) -> None:
         self._folder, self._by = folder, {"backend": backend, "run": run}
         self._known = {one["attempt"]: one for one in attempts(folder)}
+        self._seen: dict[str, float] = {}  # when the backend last said that an attempt has its nodes
 
     def note(self, allocations: Iterable[Allocation]) -> list[tuple[dict[str, Any], dict[str, Any]]]:
         """Write what is new of these attempts; return the old and the new row of each of which something is new."""
@@ -46,9 +51,25 @@ class Bill:
                 stream.write("".join(f"\n{json.dumps(row)}\n" for _, row in changed))
         return changed
 
+    def follow(self, status: Status) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+        """Note the attempts of a job whose backend was asked just now, and return as `note` does.
+
+        When the job is over, an attempt whose end the backend does not tell had its nodes when it was last seen.
+        """
+        if not status.is_over:
+            self._seen |= {one.attempt: time.time() for one in status.allocations if one.end is None}
+            return self.note(status.allocations)
+        changed = self.note(status.allocations)
+        left = [row for name, row in self._known.items() if row["end"] is None and name in self._seen]
+        ends = [(row, self._seen[row["attempt"]]) for row in left]
+        return changed + self.note(
+            Allocation(attempt=row["attempt"], begin=None, end=end, nodes=row["nodes"], least=True) for row, end in ends
+        )
+
     def node_hours(self) -> float:
         """The node-hours of the attempts that this run saw first."""
-        return node_hours(row for row in self._known.values() if row["run"] == self._by["run"])
+        rows = (_closed(row, self._folder) for row in self._known.values())
+        return node_hours(row for row in rows if row["run"] == self._by["run"])
 
 
 def _completed(before: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
@@ -98,13 +119,15 @@ def settled(made: Artifact, price_per_hour: float | None) -> Artifact:
 
     The job's own figure stays beside them as `work_node_hours`. Nothing changes if no backend counted an attempt.
     """
-    rows = [_closed(row, made.path) for row in attempts(made.path)]
+    rows = attempts(made.path)
     if not rows:
         return made
+    rows = [_closed(row, made.path) for row in (*_unseen(made.path, rows), *rows)]
     before = made.record["cost"]
     cost = before | {
         "work_node_hours": before.get("work_node_hours", before.get("node_hours")),
         "node_hours": round(node_hours(rows), 6),
+        "least": sum(row.get("least", False) for row in rows),
         "elapsed_seconds": round(elapsed_seconds(rows), 3),
         "energy": energy_of(rows),
         "attempts": rows,
@@ -143,12 +166,23 @@ def energy_of(rows: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
     return told
 
 
+def _unseen(folder: Path, rows: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield a row without times of each attempt that only its own processes recorded. The last run is billed for it."""
+    known = {row["attempt"].partition("@")[0] for row in rows}
+    hosts: dict[str, set[str]] = {}
+    for said in read_attempts(folder):
+        hosts.setdefault(said["attempt"], set()).add(said["host"])
+    blank = {name: rows[-1][name] for name in ("backend", "run")} | {"begin": None, "end": None, "cause": ""}
+    for name in sorted(hosts.keys() - known):
+        yield blank | {"attempt": name, "nodes": len(hosts[name]), "names": ",".join(sorted(hosts[name]))}
+
+
 def _closed(row: dict[str, Any], folder: Path) -> dict[str, Any]:
-    """The row of an attempt; what its backend forgot is taken from the attempt's own process, and said to be."""
+    """The row of an attempt; what no backend told is bounded by the signs of life of the attempt's own processes."""
     if None not in _span(row):
         return row
     own = read_attempts(folder, row["attempt"].partition("@")[0])
-    begin = min((one["started"] for one in own), default=None)
-    end = max((one["ended"] for one in own if one["ended"]), default=None)
-    closed = row | {"begin": row["begin"] or begin, "end": row["end"] or end}
-    return closed | {"told_by": "nobody" if None in _span(closed) else "its own process"}
+    begin = row["begin"] or min((one["started"] for one in own), default=None)
+    end = row["end"] or max((last_sign_of(folder, one) for one in own), default=begin)
+    told_by = "its own processes" if own else "nobody"
+    return row | {"begin": begin, "end": end, "least": True, "told_by": told_by}

@@ -108,14 +108,14 @@ def launch_of(tags: Mapping[str, Any]) -> str:
 
 
 def end_killed(instance: dg.DagsterInstance, tracking: Tracking, root: Path) -> None:
-    """End the runs of commands that were killed: as failed in Dagster, as killed in MLflow.
+    """End the runs whose processes were killed: as failed in Dagster, as killed in MLflow.
 
-    Both would list them as running for ever, because only the process of such a run reports its end.
+    Both would list them as running for ever, because only the process of a run reports its end.
     """
     killed = {one.launch: one for one in killed_launches(root)}
-    running = dg.RunsFilter(statuses=NOT_FINISHED_STATUSES, job_name=JOB)
+    running = dg.RunsFilter(statuses=NOT_FINISHED_STATUSES)
     for run in instance.get_runs(running) if killed else ():
-        if one := killed.get(launch_of(run.tags)):
+        if one := killed.get(launch_of(run.tags) or run.run_id):
             instance.report_run_failed(run, f"{one} was killed; run it again to go on")
     for one in killed.values():
         tracking.end_runs_of(one.owner)

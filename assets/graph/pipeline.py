@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import dagster as dg
 
+from assets.graph.job import launch_of
 from assets.registry.exact import compare_exactly
 from assets.state.cell import Comparison
 from assets.state.compare import compare
+from assets.state.liveness import Launched, living
 from assets.state.recipe_folders import load_recipe, recipe_folders
 from resources.profile import Profile, load_profile
+from resources.tracking.process import OWNER
 from resources.tracking.reports import Tracking
 from training.contract.records import read_record
 from training.contract.user_input.places import local_path
@@ -30,6 +37,23 @@ class Pipeline(dg.ConfigurableResource):
     cancels_on_interrupt: bool = False
     resolved_recipe: str = ""
     exact: bool = False  # make artifacts again that other code of the same stage version made
+
+    @contextmanager
+    def yield_for_execution(self, context: dg.InitResourceContext) -> Iterator[Pipeline]:
+        """Show that a run of the UI or of automation is alive while it goes on; `pedigree run` shows it itself."""
+        run = context.run
+        if run is None or launch_of(run.tags):
+            yield self
+            return
+        itself = Launched(
+            launch=run.run_id,
+            host=socket.gethostname(),
+            pid=os.getpid(),
+            owner=OWNER,
+            what=f"run {run.run_id[:8]} of the UI or of automation",
+        )
+        with living(self.root_path, itself):
+            yield self
 
     @property
     def root_path(self) -> Path:

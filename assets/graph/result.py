@@ -96,6 +96,7 @@ def metadata_of(made: Made) -> dict[str, Any]:
     values |= _count_metadata(record["counts"]) if record["counts"] else {}
     values |= {"reused": made.reused, "seconds": float(record["seconds"])}
     values |= {name: float(record["cost"][name]) for name in ("node_hours", "price") if name in record["cost"]}
+    values |= {"attempts_without_end": record["cost"]["least"]} if record["cost"].get("least") else {}
     if rows := record["cost"].get("attempts"):
         values[OF_RUN] = node_hours(row for row in rows if row["run"] == rows[-1]["run"])
     values |= {"reused_ranks": taken} if (taken := reuse.in_words(record)) else {}

@@ -55,7 +55,7 @@ def run_job(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch, watching: Wa
     try:
         made = following.made()
     except StageFailed:
-        watch.observe({OF_RUN: Bill(following.folder, backend=backend.name, run=watch.run_id).node_hours()})
+        watch.observe({OF_RUN: following.bill().node_hours()})
         run.finish("FAILED")
         raise
     except BaseException:
@@ -110,6 +110,10 @@ class Following:
         """The folder of the artifact that the job makes."""
         return Path(self.task.folder)
 
+    def bill(self) -> Bill:
+        """Return the bill of the artifact, for what this run sees."""
+        return Bill(self.folder, backend=self.backend.name, run=self.watching.run_id)
+
     def made(self) -> Artifact:
         """Return the artifact, after as many attempts at the job as the profile's `retries` allow.
 
@@ -146,10 +150,10 @@ class Following:
             raise StageFailed(f"{self.cell.asset} [{self.cell.partition}]: {error}", code) from None
         reports = Reports(self.folder, self.run, self.watch, self.cell)
         patience, told, queue = Patience(), set[str](), ""
-        bill = Bill(self.folder, backend=self.backend.name, run=self.watching.run_id)
+        bill = self.bill()
         while True:
             status = self.backend.poll(handle)
-            for news in news_of(bill.note(status.allocations)):
+            for news in news_of(bill.follow(status)):
                 tell(news, self.cell, self.watch)
             if queue != (queue := status.reason if status.state == "pending" else ""):
                 announce("waits", self.cell, {"for": f"its place in the queue: {queue}" if queue else ""})
@@ -190,7 +194,11 @@ class Following:
         With it, a restarted orchestrator never starts the job twice.
         """
         handle = self.backend.find(self.task.key, self.task.folder)
-        if handle is None or self.backend.poll(handle).is_over:
+        if handle is None:
+            return None
+        status = self.backend.poll(handle)
+        if status.is_over:  # while nobody followed it; the next submission removes what its backend knows
+            self.bill().note(status.allocations)
             return None
         return handle
 

@@ -289,7 +289,7 @@ def automation(
     def shared_artifacts(context: dg.SensorEvaluationContext) -> dg.SkipReason:
         """Observes in a variant's partitions the artifacts that the variant shares with its base.
 
-        Also ends the runs whose `pedigree run` was killed. Launches no run.
+        Also ends the runs whose process was killed. Launches no run.
         """
         end_killed(context.instance, tracking_of(root, load_profile(profile)), root)
         told, cursor = next_look(context.instance, root, context.cursor or "")

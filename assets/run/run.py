@@ -5,7 +5,6 @@ A cell is an asset in a partition. The work is done through Dagster, in this pro
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import socket
@@ -13,7 +12,7 @@ import time
 import uuid
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -30,7 +29,7 @@ from assets.services.stores import opened_instance, trainings_at_once
 from assets.state.cell import START_ANEW, Cell, Comparison
 from assets.state.chain import CHAIN, trains
 from assets.state.compare import compare
-from assets.state.liveness import Launched, killed_launches, sign_of_launch, sign_of_life
+from assets.state.liveness import Launched, killed_launches, living
 from resources.profile import load_profile
 from resources.tracking.process import OWNER
 from resources.tracking.reports import Tracking
@@ -198,7 +197,7 @@ class _Run:
         tags |= {START_ANEW: "true"} if starts_anew else {}
         launch = Launch(recipe=data, root=str(self.root), profile=self.profile, exact=exact, tags=tags)
         itself = Launched(launch=launch_id, host=socket.gethostname(), pid=os.getpid(), owner=OWNER)
-        self.signs.enter_context(sign_of_life(sign_of_launch(self.root, launch_id), json.dumps(asdict(itself))))
+        self.signs.enter_context(living(self.root, itself))
         launch.pipeline.tracking().launch(launch_id, self.recipe.name, artifact.digest_of(data))
         self.launches.append(launch)
         report_asked(launch.reported, self.recipe)

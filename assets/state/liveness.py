@@ -11,10 +11,11 @@ when it lives and does not go on, and on file systems without locks. A job has n
 from __future__ import annotations
 
 import fcntl
+import json
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from resources.compute import supervise
@@ -74,24 +75,32 @@ def watchers_of(folder: Path) -> list[Watcher]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Launched:
-    """One `pedigree run`: its process, and the name of that process in what MLflow is told."""
+    """One `pedigree run`, or one run of the UI or of automation: its process, and that process's name in MLflow."""
 
     launch: str
     host: str
     pid: int
     owner: str
+    what: str = "`pedigree run`"
 
     def __str__(self) -> str:
-        return f"`pedigree run` (process {self.pid} on {self.host})"
+        return f"{self.what} (process {self.pid} on {self.host})"
 
 
 def sign_of_launch(root: Path, launch: str) -> Path:
-    """Return the sign of life of the command `pedigree run` with this launch; its text is a `Launched` as JSON."""
+    """Return the sign of life of the `pedigree run` or the run with this id; its text is a `Launched` as JSON."""
     return root / LAUNCHES / f"{launch}.lock"
 
 
+@contextmanager
+def living(root: Path, launched: Launched) -> Iterator[None]:
+    """Context manager in whose block this launch or run counts as alive."""
+    with sign_of_life(sign_of_launch(root, launched.launch), json.dumps(asdict(launched))):
+        yield
+
+
 def killed_launches(root: Path) -> list[Launched]:
-    """Return the commands `pedigree run` under a root that ended without a word, so that their runs seem to go on."""
+    """Return the launches and runs under a root that ended without a word, so that they seem to go on."""
     gone = [path for path in sorted((root / LAUNCHES).glob("*.lock")) if not lives(path)]
     return [Launched(**data) for path in gone if (data := read_json(path)) is not None]
 

@@ -482,7 +482,8 @@ def cost_table(records: Sequence[Record]) -> CardTable:
     return CardTable(
         "Cost",
         "What making the artifacts behind the model took. The price is in the unit of the profile. Energy is what"
-        " meters counted; it is absent where one attempt was not metered.",
+        " meters counted; it is absent where one attempt was not metered. An attempt whose end nobody saw counts to its"
+        " last sign of life.",
         ("asset", *names.values(), "energy"),
         rows,
     )

@@ -92,7 +92,7 @@ def render_report(
             losses=losses(records),
             pictures=PICTURES,
             models=[model for model in MODELS if any(model in scored for scored in board["scores"].values())],
-            totals={name: total_of(board, name) for name in ("node_hours", "price")},
+            totals={name: total_of(board, name) for name in ("node_hours", "price", "least")},
             registered=registered or {},
         )
     )

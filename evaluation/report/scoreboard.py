@@ -153,8 +153,9 @@ def refusals(records: Sequence[Record]) -> list[dict[str, Any]]:
 def cost(records: Sequence[Record]) -> list[dict[str, Any]]:
     """Return times, peak memory, node-hours, price and bytes on disk of each artifact, whenever it was made.
 
-    Node-hours and price are those of all attempts, as the record's bill has them; the price is in the unit of the
-    profile under which the artifact was made, and None if that profile has no prices.
+    Node-hours and price are those of all attempts, as the record's bill has them, of which `least` took longer than
+    anybody saw; the price is in the unit of the profile under which the artifact was made, and None if that profile has
+    no prices.
     """
     rows = []
     for _, record in records:
@@ -168,6 +169,7 @@ def cost(records: Sequence[Record]) -> list[dict[str, Any]]:
                 "peak_memory_bytes": spent.get("peak_memory_bytes", 0),
                 "node_hours": spent.get("node_hours"),
                 "price": spent.get("price"),
+                "least": spent.get("least", 0),
                 "bytes": sum(entry["bytes"] for entry in record["files"]),
             }
         )

@@ -106,5 +106,6 @@ def cost_line(board: Mapping[str, Any]) -> str:
     """Return what all artifacts took together, whenever they were made."""
     seconds, size = (sum(row[key] for row in board["cost"]) for key in ("cpu_seconds", "bytes"))
     hours, price = node_hours(total_of(board, "node_hours")), money(total_of(board, "price"))
-    spent = [f"{hours} node-hours" if hours else "", f"price {price}" if price else ""]
+    least = "at least " * any(row["least"] for row in board["cost"])
+    spent = [f"{least}{hours} node-hours" if hours else "", f"price {price}" if price else ""]
     return ", ".join([f"{seconds:,.0f} processor seconds", *filter(None, spent), f"{size / 1e6:,.1f} MB"])

@@ -73,7 +73,7 @@ class Allocation:
 
     `begin` is None if the backend no longer knows it, and `end` while the attempt has its nodes. `names` are the names
     of the nodes, and `cause` says how the attempt ended. `energy` is in joules, by what was measured; what is missing
-    was not measured.
+    was not measured. `least` is True if nobody saw the end, and `end` is the last sign of life.
     """
 
     attempt: str
@@ -83,6 +83,7 @@ class Allocation:
     names: str = ""
     cause: str = ""
     energy: Mapping[str, float] = field(default_factory=dict)
+    least: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -111,7 +111,7 @@ class LocalBackend:
             return Status(state="running", allocations=had)
         if (ended := self._ended(folder, pid)) is not None:
             return ended
-        lost = tuple(replace(one, end=_last_word(folder, one), cause="lost") for one in had)
+        lost = tuple(replace(one, end=_last_word(folder, one), cause="lost", least=True) for one in had)
         return replace(_lost(was_cancelled=_was_cancelled(folder, pid)), allocations=lost)
 
     def _ended(self, folder: Path, pid: int) -> Status | None:

@@ -486,6 +486,30 @@ def test_attempts_that_lost_their_nodes_cost_no_retry_and_are_billed_as_slurm_co
     assert find_copy(made.path).record == find(made.path).record
 
 
+def test_attempts_that_nobody_followed_are_billed_by_their_signs_of_life_and_the_bill_says_at_least(slurm, tmp_path):
+    """Slurm has no accounting here and forgets an attempt at its requeue; its file of ended jobs is the comparison."""
+    backend = SlurmBackend(replace(SETTINGS, poll_seconds=0.1))
+    size = Size(backend="slurm", workers=1, threads=1, memory_gb=2, hours=0.1)
+    task = replace(toy_task(tmp_path, "together", sleeps=True), size=size)
+    handle = backend.submit(task)
+    for restart in range(2):
+        process = Path(task.folder) / "attempts" / f"{handle.id}.{restart}.json"
+        slurm.wait_until(process.exists, "its process began")
+        begun = process.stat().st_mtime
+        slurm.wait_until(lambda path=process, since=begun: path.stat().st_mtime > since, "it shows that it lives")
+        toy_task(tmp_path, "together", **({} if restart else {"sleeps": True}))  # the last attempt ends by itself
+        slurm.call("scontrol", "requeue", handle.id)
+    made, said = made_of(task, backend)
+    assert isinstance(made, Artifact), said
+    cost = find(made.path).record["cost"]
+    spans = [(seconds_of(one["StartTime"]), seconds_of(one["EndTime"])) for one in slurm.completed(handle.id)]
+    told = [(one["begin"], one["end"]) for one in cost["attempts"]]
+    assert cost["least"] == 2 and told[2] == spans[2]
+    for (begin, end), (began, ended) in zip(told[:2], spans[:2], strict=True):
+        assert began <= begin < end <= ended + 1  # Slurm counts in whole seconds
+    assert 0 < cost["node_hours"] * 3600 <= sum(end - begin for begin, end in spans) + 2
+
+
 def seconds_of(time_of_slurm: str) -> float:
     return time.mktime(time.strptime(time_of_slurm, "%Y-%m-%dT%H:%M:%S"))
 

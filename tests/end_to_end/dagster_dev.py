@@ -16,6 +16,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from tests.small_kitchen import RECIPES
 
 START_SENSOR = """mutation($selector: SensorSelector!) { startSensor(sensorSelector: $selector) {
@@ -54,6 +56,12 @@ class Services:
     def kill(self) -> None:
         """Kill `pedigree dev` itself, without a word."""
         os.kill(self._pid, signal.SIGKILL)
+
+    def kill_all(self) -> None:
+        """Kill `pedigree dev` and all that it started, runs and jobs too, as a machine does that loses its power."""
+        itself = psutil.Process(self._pid)
+        for one in (itself, *itself.children(recursive=True)):
+            one.kill()
 
     def start_sensor(self, name: str) -> None:
         """Switch a sensor on."""

@@ -25,7 +25,7 @@ from assets.services.stores import opened_instance
 from assets.state.liveness import sign_of_launch, sign_of_life
 from resources.tracking.reports import Tracking
 from resources.tracking.store import make_client
-from tests.end_to_end.dagster_dev import wait_for
+from tests.end_to_end.dagster_dev import services, wait_for
 from tests.screen import Screen
 from tests.small_kitchen import RECIPES, pedigree, pedigree_in_terminal
 
@@ -121,6 +121,26 @@ def test_a_command_killed_in_the_middle_is_run_again_and_nothing_differs(undistu
     assert again.code == 0, again.errors
     assert again.answer["assets"]["crawl_archives"]["kitchen-small@kitchen-1"]["reused"]
     assert digests(again) == digests(undisturbed[1])
+
+
+def test_a_run_of_the_ui_that_was_killed_with_dev_is_told_and_ended_by_the_next_command(tmp_path):
+    with services(tmp_path) as running:
+        running.launch_backfill(["crawl_archives", "extracted_documents"], ["kitchen-small@kitchen-1"])
+        wait_for(lambda: list(tmp_path.glob("extracted_documents/*/process.json")), 300)
+        running.kill_all()
+    with opened_instance(tmp_path) as instance:
+        (begun,) = (run for run in instance.get_runs() if run.status.value == "STARTED")
+    (told,) = pedigree("status", "kitchen-small", root=tmp_path).answer["killed"]
+    assert told["launch"] == begun.run_id
+    made = pedigree("run", "kitchen-small", "--until", "crawl_archives", "--snapshots", "kitchen-1", root=tmp_path)
+    assert made.code == 0 and f"run {begun.run_id[:8]} of the UI" in made.errors, made.errors
+    assert pedigree("status", "kitchen-small", root=tmp_path).answer["killed"] == []
+    with opened_instance(tmp_path) as instance:
+        ended = instance.get_run_by_id(begun.run_id)
+    assert ended is not None and ended.status.value == "FAILURE"
+    tracking = Tracking("", tmp_path)
+    tracking.flush(60)
+    assert {run.info.status for run in runs_in(tracking, tmp_path)} <= {"KILLED", "FINISHED"}
 
 
 def test_a_command_killed_with_its_writer_is_told_and_ended_by_the_next_one_and_a_living_one_is_not(tmp_path):

@@ -63,7 +63,7 @@ def _totals(totals: Mapping[str, Any], assets: Any) -> Iterator[str]:
     gpus = f", {totals['gpu_hours']:,.2f} GPU-hours" if totals["gpu_hours"] else ""
     yield (
         f"To make: {totals['to_make']} of {len(assets)}; {in_words(totals['seconds'])} one after the other,"
-        f" {totals['node_hours']:,.4f} node-hours{gpus}{price}."
+        f"{' at least' * totals['least']} {totals['node_hours']:,.4f} node-hours{gpus}{price}."
     )
     if totals["not_known"]:
         missing = ", ".join(totals["not_known"])

@@ -147,6 +147,7 @@ def _asset(
         "nodes": size.nodes,
         "node_hours": None if node_hours is None else round(node_hours, 6),
         "gpu_hours": None if node_hours is None else round(node_hours * size.gpus_per_node, 6),
+        "least": bool(made is not None and made.record["cost"].get("least")),
         "price": None if node_hours is None or not size.price_per_hour else round(node_hours * size.price_per_hour, 6),
         "peak_memory_bytes": made.record.get("cost", {}).get("peak_memory_bytes") if made is not None else None,
     }
@@ -168,7 +169,8 @@ def _totals(assets: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         for name in ("seconds", "node_hours", "gpu_hours", "price")
     }
     unknown = sorted({one["asset"] for one in to_make if one["seconds"] is None})
-    return {"to_make": len(to_make), **sums, "not_known": unknown}
+    least = any(one["least"] for one in known)
+    return {"to_make": len(to_make), **sums, "least": least, "not_known": unknown}
 
 
 # Every model

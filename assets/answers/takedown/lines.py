@@ -165,8 +165,8 @@ def _price(price: Mapping[str, Any]) -> Iterator[str]:
 def _costs(title: str, price: Mapping[str, Any]) -> Iterator[str]:
     money = f", price {price['price']:,.2f}" if price["has_price"] else ", no price in the profile"
     yield (
-        f"{title}: {price['seconds']:,.1f} s, {price['node_hours']:,.4f} node-hours{money}; from what the same assets"
-        " took before"
+        f"{title}:{' at least' * price['least']} {price['seconds']:,.1f} s, {price['node_hours']:,.4f} node-hours"
+        f"{money}; from what the same assets took before"
     )
     for one in price["assets"]:
         ranks = f", {one['ranks']:,} of {count(one['of'], 'rank')}" if one["ranks"] is not None else ", whole"

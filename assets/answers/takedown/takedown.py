@@ -528,6 +528,7 @@ def _sums(rows: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     return {
         "assets": list(rows),
         **{name: round(value, 6) for name, value in sums.items()},
+        "least": any(one["least"] for one in rows),
         "has_price": any(one["has_price"] for one in rows),
         "not_priced": sorted({one["asset"] for one in rows if one["node_hours"] is None}),
     }
@@ -548,6 +549,7 @@ def _cost(asset: str, record: Mapping[str, Any], ranks: int, of: int, profile: P
         "seconds": round(record["cost"].get("elapsed_seconds", record["seconds"]) * share, 3),
         "node_hours": None if node_hours is None else round(node_hours * share, 6),
         "price": round((node_hours or 0.0) * share * (price_per_hour or 0.0), 6),
+        "least": bool(record["cost"].get("least")),
         "has_price": bool(price_per_hour),
     }
 

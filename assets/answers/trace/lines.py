@@ -212,7 +212,8 @@ def _versions(versions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 def _lineage(told: Mapping[str, Any]) -> Iterator[str]:
     price = told["price"]
     spent = [f"{price['cpu_seconds']:,.0f} processor seconds"] if "cpu_seconds" in price else []
-    spent += [f"{price['node_hours']:,.3f} node-hours"] if "node_hours" in price else []
+    least = "at least " * bool(price.get("least"))
+    spent += [f"{least}{price['node_hours']:,.3f} node-hours"] if "node_hours" in price else []
     spent += [f"price {price['price']:,.2f}"] if "price" in price else []
     yield f"Made from {count(len(told['nodes']) - 1, 'artifact')}; {', '.join(spent) or 'costs unknown'}"
     yield ""

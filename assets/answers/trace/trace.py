@@ -374,10 +374,10 @@ def _node(lineage: Lineage, fingerprint: str) -> dict[str, Any]:
 
 
 def _price(nodes: Any) -> dict[str, float]:
-    """Return the sums of the costs in the records of a lineage."""
+    """Return the sums of the costs in the records of a lineage; `least` attempts took longer than anybody saw."""
     sums: dict[str, float] = {}
     for node in nodes:
-        for name in ("cpu_seconds", "node_hours", "price"):
+        for name in ("cpu_seconds", "node_hours", "price", "least"):
             if name in node["cost"]:
                 sums[name] = round(sums.get(name, 0.0) + node["cost"][name], 6)
     return sums

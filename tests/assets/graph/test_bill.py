@@ -12,7 +12,7 @@ from dataclasses import replace
 import pytest
 
 from assets.graph.bill import BILL_FILE, Bill, attempts, elapsed_seconds, settled, settled_late
-from resources.compute.base import HANDLE_FILE, Allocation, write_json
+from resources.compute.base import HANDLE_FILE, Allocation, Status, write_json
 from resources.compute.local import LocalBackend
 from resources.compute.slurm import SlurmBackend, SlurmSettings
 from resources.compute.slurm_accounting import status_of_rows
@@ -20,6 +20,7 @@ from resources.compute.supervise import PROCESS_FILE
 from tests.attacks.test_processes import toy_task
 from tests.toys import made_of
 from training.contract.artifact import ARTIFACT_FILE, Artifact, find, find_copy
+from training.contract.running import attempt
 
 
 def test_a_killed_attempt_is_in_the_bill_beside_the_one_that_made_the_artifact(tmp_path):
@@ -43,7 +44,7 @@ def test_a_killed_attempt_is_in_the_bill_beside_the_one_that_made_the_artifact(t
     assert cost["price"] == pytest.approx(seconds, abs=0.01) and cost["elapsed_seconds"] == pytest.approx(
         seconds, abs=0.01
     )
-    assert cost["work_node_hours"] < cost["node_hours"]
+    assert cost["work_node_hours"] < cost["node_hours"] and cost["least"] == 1  # nobody saw the first one's end
     assert all(one["state"] == "absent" or one["joules"] >= 0 for one in cost["energy"].values())
 
 
@@ -88,6 +89,51 @@ def test_a_later_word_completes_an_attempt_and_takes_nothing_back(tmp_path):
     assert (row["begin"], row["end"], row["names"], row["cause"]) == (10.0, 25.0, "n[1-2]", "preempted")
     assert bill.node_hours() == 2 * 16 / 3600
     assert Bill(tmp_path, backend="slurm", run="another run").node_hours() == 0.0
+
+
+@pytest.mark.parametrize(
+    ("told", "own", "expected"),
+    [
+        ({"begin": 100.0}, None, (100.0, 100.0, "nobody")),
+        ({"begin": None, "end": 150.0}, None, (None, 150.0, "nobody")),
+        ({"begin": 100.0}, {"started": 105.0, "alive": 160.0}, (100.0, 160.0, "its own processes")),
+        ({"begin": 100.0}, {"started": 105.0, "alive": 160.0, "ended": 140.0}, (100.0, 140.0, "its own processes")),
+        ({"begin": None, "end": 150.0}, {"started": 105.0, "alive": 149.0}, (105.0, 150.0, "its own processes")),
+        (None, {"started": 105.0, "alive": 160.0}, (105.0, 160.0, "its own processes")),
+    ],
+)
+def test_an_attempt_whose_end_no_backend_tells_counts_to_its_last_sign_of_life(tmp_path, told, own, expected):
+    made, _ = made_of(toy_task(tmp_path, "together"), LocalBackend(poll_seconds=0.02))
+    alone = made.record["cost"]["node_hours"]
+    if told:
+        Bill(made.path, backend="slurm", run="r").note([Allocation(attempt="8.0", **told)])
+    if own:
+        said = {"attempt": "8.0", "rank": 0, "host": "n1", "started": own["started"], "ended": own.get("ended")}
+        write_json(made.path / "attempts" / "8.0.json", said)
+        os.utime(made.path / "attempts" / "8.0.json", (own["alive"], own["alive"]))
+    cost = settled(made, None).record["cost"]
+    (row,) = (one for one in cost["attempts"] if one["attempt"] == "8.0")
+    begin, end, _ = expected
+    assert (row["begin"], row["end"], row["told_by"]) == expected and cost["least"] == 1
+    assert cost["node_hours"] - alone == pytest.approx((end - (begin or end)) / 3600, abs=2e-6)
+
+
+def test_a_living_process_shows_it_and_a_backend_that_forgets_a_job_leaves_the_time_it_was_last_asked(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setattr(attempt, "SIGN_SECONDS", 0.01)
+    monkeypatch.setenv(attempt.VARIABLE, "8.0")
+    process = attempt.Attempt(tmp_path)
+    os.utime(tmp_path / "attempts" / "8.0.json", (0, 0))
+    process.show_life()
+    while not (tmp_path / "attempts" / "8.0.json").stat().st_mtime:
+        time.sleep(0.01)
+    process.ended(0)
+    bill, before = Bill(tmp_path, backend="slurm", run="r"), time.time()
+    bill.follow(Status(state="running", allocations=(Allocation(attempt="8.0", begin=10.0),)))
+    bill.follow(Status(state="lost"))
+    (row,) = attempts(tmp_path)
+    assert before <= row["end"] <= time.time() and row["least"]
 
 
 def test_tasks_that_run_side_by_side_pass_the_same_time_once():

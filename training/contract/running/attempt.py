@@ -2,8 +2,8 @@
 
 A launcher of several processes turns every failure into exit code 1, and one log holds the messages of all attempts. So
 each process writes its own file in the artifact's folder: `attempts/<attempt>.json`, or, for torchrun's ranks above 0,
-`attempts/<attempt>.rank-<n>.json`. It writes the file when it begins, and adds exit code and cause when it ends. A
-killed process leaves a file without an end. Standard library only.
+`attempts/<attempt>.rank-<n>.json`. It writes the file when it begins, renews the file's time while it lives, and adds
+exit code and cause when it ends. A killed process leaves a file without an end. Standard library only.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import json
 import os
 import socket
 import sys
+import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from training.contract.files.writing import write_json
 from training.contract.secrets import masked
 
 ATTEMPTS_FOLDER = "attempts"
+SIGN_SECONDS = 5.0  # between two signs of life
 VARIABLE = "PEDIGREE_ATTEMPT"  # holds the attempt's name; set by the backend, which reads the record afterwards
 # Which exit code decides when the processes of one attempt report several. First the errors that every further attempt
 # would repeat (2, 3, 4), then a lease held by another process (76), then a saved state (75). A process that the
@@ -55,7 +57,7 @@ class Attempt:
 
     def __init__(self, folder: Path) -> None:
         name, rank = attempt_name(), int(os.environ.get("RANK", "0"))
-        self._path = folder / ATTEMPTS_FOLDER / (f"{name}.json" if rank == 0 else f"{name}.rank-{rank}.json")
+        self._path = _path_of(folder, name, rank)
         self._said: dict[str, str | float | None] = {
             "attempt": name,
             "rank": rank,
@@ -64,9 +66,20 @@ class Attempt:
         }
         self._said |= {"started": round(time.time(), 3), "ended": None, "exit_code": None, "error": ""}
         self._write()
+        self._is_over = threading.Event()
+
+    def show_life(self) -> None:
+        """Renew the time of the file from now on, while this process lives and has not recorded its end."""
+        threading.Thread(target=self._renew, daemon=True).start()
+
+    def _renew(self) -> None:
+        while not self._is_over.wait(SIGN_SECONDS):
+            with suppress(OSError):
+                os.utime(self._path)
 
     def ended(self, exit_code: int, error: str = "") -> None:
         """Record the end of the process; `error` is a sentence for people, empty if there was no error."""
+        self._is_over.set()
         self._said |= {"ended": round(time.time(), 3), "exit_code": exit_code, "error": masked(error)}
         self._write()
 
@@ -79,6 +92,15 @@ class Attempt:
     def _write(self) -> None:
         with suppress(OSError):
             write_json(self._path, self._said, durable=False)
+
+
+def _path_of(folder: Path, name: str, rank: int) -> Path:
+    return folder / ATTEMPTS_FOLDER / (f"{name}.json" if rank == 0 else f"{name}.rank-{rank}.json")
+
+
+def last_sign_of(folder: Path, said: dict[str, Any]) -> float:
+    """Return when the process of a record ended; if it was killed, when it last showed that it lives."""
+    return said["ended"] or max(said["started"], _path_of(folder, said["attempt"], said["rank"]).stat().st_mtime)
 
 
 def read_attempts(folder: Path, name: str = "") -> list[dict[str, Any]]:

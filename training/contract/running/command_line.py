@@ -67,6 +67,7 @@ def _main(arguments: Sequence[str], stages: Mapping[str, Stage]) -> int:
     except (RecipeError, DataError) as error:
         return Attempt(Path(options.job).parent).failed(BAD_INPUT, error)
     attempt = Attempt(Path(job.output))
+    attempt.show_life()
     try:
         if job.stage in stages:
             begin_worker(stages[job.stage])
