@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -22,6 +23,7 @@ from assets.state.cell import Cell, Comparison
 from assets.state.chain import CHAIN, trains
 from assets.state.references import aside, write_reference
 from assets.state.repairs import mend
+from resources.tracking.errors import TrackingError
 from resources.tracking.reports import artifact_key
 from training.contract import artifact
 from training.contract.artifact import Artifact
@@ -127,6 +129,9 @@ def _reuse(cell: Cell, made: Artifact, pipeline: Pipeline, watch: Watch) -> str:
     settled_late(made, profile.backend_for(cell.asset), run=watch.run_id, price_per_hour=price)
     write_reference(pipeline.root_path, made, cell.partition)
     announce("reused", cell, {})
+    with suppress(TrackingError):
+        if not watch.was_made(cell) and not pipeline.tracking().begun({cell.fingerprint}):
+            tell(f"{made.path} was found: neither Dagster nor MLflow knows of a run that made it", cell, watch)
     return pipeline.tracking().run_url(artifact_key(cell.asset, cell.fingerprint), cell.partition.split("@")[0])
 
 

@@ -12,7 +12,7 @@ from assets.graph.budget import stands_in_the_way
 from assets.graph.job import launch_of
 from assets.graph.notices import tell
 from assets.graph.result import readable
-from assets.registry.kept_digests import told_otherwise
+from assets.registry.kept_digests import told_otherwise, was_made
 from assets.state.cell import START_ANEW, Cell
 from resources.notify import Notice
 from training.recipe.recipe import Recipe
@@ -36,6 +36,7 @@ class Watch:
     tell_waiting: Callable[[Cell, str], None] = lambda cell, cause: None  # posts to the profile's webhook
     stands_in_the_way: Callable[[Recipe, str], str] = lambda recipe, asset: ""  # why automation may not make it, or ""
     told_otherwise: Callable[[Cell], str] = lambda cell: ""  # Dagster's record digest if it is another one, or ""
+    was_made: Callable[[Cell], bool] = lambda cell: True  # whether Dagster knows that a run made its artifact
     starts_anew: bool = False  # a training may begin at step 0, although it was begun under other settings
 
     @staticmethod
@@ -70,6 +71,7 @@ class Watch:
             tell_waiting=tell_waiting,
             stands_in_the_way=budget,
             told_otherwise=lambda cell: told_otherwise(cell, context.instance),
+            was_made=lambda cell: was_made(cell.asset, cell.fingerprint, context.instance, None),
             starts_anew=tags.get(START_ANEW) == "true",
         )
 

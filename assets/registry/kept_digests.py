@@ -7,7 +7,7 @@ The older digests that a record says it replaces (`replaces`) do not count, beca
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -104,8 +104,38 @@ def unheard(behind: Iterable[H], root: Path, tracking: Tracking) -> list[tuple[H
     if len(alone) == len(made):
         return []
     sentence = "neither Dagster nor MLflow was ever told of it, although they know others that belong to the same model"
-    way_out = "if it is right, remove its reference under refs/ and run the recipe, which tells them"
+    way_out = "if it is right, remove its reference under refs/ and run the recipe: it is then attested as found"
     return [(one, f"{path}: {sentence}; {way_out}") for one, path in alone]
+
+
+def only_found(lineage: Lineage, root: Path, tracking: Tracking) -> frozenset[str]:
+    """Return the fingerprints behind a model of artifacts that no store was told were made, or begun, under this root.
+
+    A run that reuses such an artifact tells the stores that it is there, and no more. The result is empty if a store
+    cannot be asked.
+    """
+    behind = {name: node for name, node in lineage.nodes.items() if node.made is not None}
+    if not (home_of(root).exists() and (tracking.store or root).exists()):
+        return frozenset()
+    import dagster as dg
+
+    with dg.DagsterInstance.from_config(str(home_of(root).parent)) as instance:
+        left = {
+            name
+            for name, one in behind.items()
+            if not was_made(one.item.asset, name, instance, None)
+            and not was_made(one.item.asset, name, instance, [one.item.partition])
+        }
+    with suppress(TrackingError), explained(tracking):
+        if left - tracking.begun(left):  # MLflow may not have had the latest reports yet
+            tracking.flush(FLUSH_SECONDS)
+        return frozenset(left - tracking.begun(left))
+    return frozenset()
+
+
+def was_made(asset: str, fingerprint: str, instance: Any, partitions: list[str] | None) -> bool:
+    """Whether one of Dagster's newest materializations of an artifact made it, and did not find it made."""
+    return any(said.get("reused") is False for said in _materializations(asset, fingerprint, instance, partitions))
 
 
 def is_witnessed(one: Held, held: str, root: Path, tracking: Tracking) -> bool:
@@ -204,18 +234,28 @@ def told_otherwise(cell: Held, instance: Any) -> str:
 def _last_told(cell: Held, instance: Any, partitions: list[str] | None) -> str:
     """Return the record digest that Dagster stored at its newest materialization of the cell's fingerprint.
 
-    The result is "" without one. Recipes share artifacts, so with `partitions=None` materializations of all partitions
-    are searched. Because only the newest RECENT ones are searched, the caller then searches the cell's own partition.
+    The result is "" without one.
+    """
+    found = _materializations(cell.asset, cell.fingerprint, instance, partitions)
+    return next((str(said["record_digest"]) for said in found if said.get("record_digest")), "")
+
+
+def _materializations(
+    asset: str, fingerprint: str, instance: Any, partitions: list[str] | None
+) -> Iterator[dict[str, Any]]:
+    """Yield the metadata of Dagster's materializations of an artifact, newest first.
+
+    Recipes share artifacts, so with `partitions=None` materializations of all partitions are searched. Because only the
+    newest RECENT ones are searched, the caller then searches the artifact's own partition.
     """
     import dagster as dg
 
-    wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey(cell.asset), asset_partitions=partitions)
+    wanted = dg.AssetRecordsFilter(asset_key=dg.AssetKey(asset), asset_partitions=partitions)
     for record in instance.fetch_materializations(wanted, limit=RECENT).records:
         event = record.asset_materialization
         said = {name: getattr(value, "value", "") for name, value in event.metadata.items()} if event else {}
-        if said.get("fingerprint") == cell.fingerprint and said.get("record_digest"):
-            return str(said["record_digest"])
-    return ""
+        if said.get("fingerprint") == fingerprint:
+            yield said
 
 
 # MLflow

@@ -13,7 +13,7 @@ from __future__ import annotations
 import base64
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Set
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,15 +33,19 @@ PAYLOAD_TYPE = "application/vnd.in-toto+json"
 STATEMENT_FILE, ENVELOPE_FILE = "attestation.json", "attestation.dsse.json"
 # Kinds of digest; docs/attestation.md defines them.
 FILES_DIGEST, RECORD_DIGEST, FRAME_DIGEST = "pedigree_files", "pedigree_record", "pedigree_frame"
+FOUND = "found"  # marks an artifact of which nobody told the stores that it was made
 TEXT = re.compile(r"[^A-Za-z0-9_-]")  # in a string that a takedown may mask; names, verdicts and digests have none
 
 
-def statement_of(lineage: Lineage, files: Mapping[str, str]) -> dict[str, Any]:
+def statement_of(lineage: Lineage, files: Mapping[str, str], found: Set[str] = frozenset()) -> dict[str, Any]:
     """Return the statement about an artifact and everything it was made from. `files` are sha256 by name.
 
-    Raise DataError if an artifact behind it was removed, or changed since: nothing can be attested of it.
+    Artifacts whose fingerprints are in `found` are marked: no store under the root knows of a run that made them. Raise
+    DataError if an artifact behind it was removed, or changed since: nothing can be attested of it.
     """
     described = {name: _described(lineage, node) for name, node in lineage.nodes.items()}
+    for name in found:
+        described[name]["annotations"][FOUND] = True
     last = lineage.last.item.fingerprint
     record = _record(lineage.last)
     return {
@@ -64,6 +68,12 @@ def statement_of(lineage: Lineage, files: Mapping[str, str]) -> dict[str, Any]:
             "runDetails": {"builder": {"id": BUILDER}, "metadata": {"invocationId": last}},
         },
     }
+
+
+def found_in(statement: Mapping[str, Any]) -> list[str]:
+    """Return the names of the artifacts in a statement that are marked as found."""
+    named = (statement["subject"][0], *statement["predicate"]["buildDefinition"]["resolvedDependencies"])
+    return [f"{one['name']} {one['annotations']['fingerprint'][:12]}" for one in named if FOUND in one["annotations"]]
 
 
 def _record(node: Node) -> Mapping[str, Any]:

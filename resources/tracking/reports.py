@@ -131,20 +131,28 @@ class Tracking:
 
         Each of these runs made the artifact, and the newest comes first.
         """
+        found = self._tags_of(fingerprints)
+        return {name: [tags for tags in runs if "digest" in tags] for name, runs in found.items()}
+
+    def begun(self, fingerprints: Iterable[str]) -> set[str]:
+        """Return those of the fingerprints whose artifact an MLflow run made, or began to make."""
+        return {name for name, runs in self._tags_of(fingerprints).items() if runs}
+
+    def _tags_of(self, fingerprints: Iterable[str]) -> dict[str, list[dict[str, str]]]:
         client = self.client()
         places = experiments(client)
-        return {fingerprint: _told_of(client, places, fingerprint) for fingerprint in fingerprints}
+        return {fingerprint: _tags_of(client, places, fingerprint) for fingerprint in fingerprints}
 
     def client(self) -> Any:
         """An MLflow client that raises its errors as TrackingError, with a sentence."""
         return CheckedClient(self.uri, lambda: make_client(self.uri, self.root))
 
 
-def _told_of(client: Any, places: list[str], fingerprint: str) -> list[dict[str, str]]:
+def _tags_of(client: Any, places: list[str], fingerprint: str) -> list[dict[str, str]]:
     if not places:
         return []
     found = client.search_runs(places, f"tags.fingerprint = '{fingerprint}'", order_by=["start_time DESC"])
-    return [dict(run.data.tags) for run in found if "digest" in run.data.tags]
+    return [dict(run.data.tags) for run in found]
 
 
 class StageRun:

@@ -20,9 +20,10 @@ import pytest
 
 from assets.services.stores import opened_instance
 from assets.state.references import write_reference
+from evaluation.hub import attestation
 from resources.tracking.registry import Registry
 from resources.tracking.reports import Tracking
-from tests.end_to_end.test_attest import place, run  # noqa: F401 - a fixture
+from tests.end_to_end.test_attest import place, run, said  # noqa: F401 - a fixture
 from tests.small_kitchen import linked_copy
 from training.contract.artifact import Artifact, commit_record, digest_of_files, find, manifest
 from training.provenance.lineage import artifacts_under
@@ -236,3 +237,30 @@ def test_a_model_that_nobody_was_ever_told_of_is_not_signed(place, untouched, tm
     code, answer = run(monkeypatch, capsys, "attest", *given, "--root", str(root))
     assert code == 2 and "neither Dagster nor MLflow was ever told of it" in answer["error"], answer
     assert not (tmp_path / "new").exists()
+
+
+def test_what_a_run_finds_and_no_store_saw_made_is_named_and_attested_as_found(
+    place,  # noqa: F811
+    untouched,
+    tmp_path,
+    monkeypatch,
+    capsys,
+):
+    """Somebody else's model lies where a recipe that nobody has run yet will look for its own."""
+    root, recipe = linked_copy(untouched, tmp_path / "root"), tmp_path / "other.yaml"
+    recipe.write_text(f"name: other\nextends: {SMALL}\nsft: {{learning_rate: 0.0002}}\n")
+    _, answer = run(monkeypatch, capsys, "status", str(recipe), "--root", str(root))
+    name = answer["assets"]["sft_model"]["other"]["fingerprint"]
+    old = next(artifacts_under(root, lambda asset: asset == "sft_model"))
+    folder = shutil.copytree(old.path, old.path.with_name(name))
+    record = json.loads((folder / "artifact.json").read_text("utf-8"))
+    weights(folder, record)
+    settings = record["settings"] | {"sft": record["settings"]["sft"] | {"learning_rate": 0.0002}}
+    commit_record(folder, record | {"fingerprint": name, "settings": settings})
+    code, _, shown = said(monkeypatch, capsys, "run", str(recipe), "--until", "sft_model", "--root", str(root))
+    assert int(code) == 0 and re.findall(r"\S+ was found", shown) == [f"{folder} was found"]
+    given = (f"sft_model/{name}", str(tmp_path / "new"), "--key", str(place / "own.pem"))
+    code, answer = run(monkeypatch, capsys, "attest", *given, "--root", str(root))
+    assert code == 0, answer
+    dependencies = json.loads((tmp_path / "new" / "attestation.json").read_text("utf-8"))
+    assert attestation.found_in(dependencies) == [f"sft_model {name[:12]}"]

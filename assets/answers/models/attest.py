@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from assets.answers.trace.trace import MODELS, meant, versions_of
-from assets.registry.kept_digests import check_witnessed
+from assets.registry.kept_digests import check_witnessed, only_found
 from assets.state.tombstones import is_masked
 from assets.terminal.standard_error import say
 from evaluation.hub import attestation, signature
@@ -44,15 +45,28 @@ def attest(model: str, folder: Path, *, root: Path, tracking: Tracking, key: Pat
     lineage = lineage_of(root, made)
     if unasked := check_witnessed(lineage, root, tracking, all_told=True):
         say(unasked)
-    statement = attestation.statement_of(lineage, {name: entry["sha256"] for name, entry in checked_files(made)})
+    files = {name: entry["sha256"] for name, entry in checked_files(made)}
+    statement = _statement_of(lineage, files, root, tracking)
     new_folder(folder)
     return write_attestation(statement, made.path / MODEL_FOLDER, folder, key)
 
 
-def attested_export(lineage: Lineage, folder: Path, key: Path | None) -> list[str]:
+def attested_export(lineage: Lineage, folder: Path, key: Path | None, root: Path, tracking: Tracking) -> list[str]:
     """Write the attestation of an exported model into its folder, and sign the folder if a key is given."""
-    statement = attestation.statement_of(lineage, attestation.files_of(folder))
+    statement = _statement_of(lineage, attestation.files_of(folder), root, tracking)
     return write_attestation(statement, folder, folder, key)
+
+
+def _statement_of(lineage: Lineage, files: Mapping[str, str], root: Path, tracking: Tracking) -> dict:
+    """Return the statement about a model, after saying what of it no store saw being made."""
+    statement = attestation.statement_of(lineage, files, only_found(lineage, root, tracking))
+    _say_found(statement)
+    return statement
+
+
+def _say_found(statement: Mapping[str, Any]) -> None:
+    if found := attestation.found_in(statement):
+        say([f"attested as found, because neither Dagster nor MLflow knew of a run that made it: {', '.join(found)}"])
 
 
 def write_attestation(statement: dict, model: Path, folder: Path, key: Path | None) -> list[str]:
@@ -105,6 +119,7 @@ def checked(model: str, folder: Path, *, root: Path, tracking: Tracking, key: Pa
     if not plain.is_file() or plain.read_bytes() != payload:
         problems.append(f"{attestation.STATEMENT_FILE}: is not the statement that was signed")
     problems += attestation.changed_files(statement, place, *(OWN_FILES if place.samefile(folder) else ()))
+    _say_found(statement)
     same, changed = attestation.changed_records(statement, root, all_here=not is_folder, is_masked=is_masked)
     return Answer(len(statement["subject"]) - 1, same, [*problems, *changed])
 

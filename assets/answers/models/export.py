@@ -56,7 +56,7 @@ def export(
     lineage = lineage_of(comparison.root, model)
     behind = [(node.made.path, node.made.record) for node in lineage.nodes.values() if node.made]
     names = export_model(model, card, _snapshots(comparison), sources, target, scores=scores, behind=behind)
-    return sorted([*names, *attested_export(lineage, target, key)])
+    return sorted([*names, *attested_export(lineage, target, key, comparison.root, tracking)])
 
 
 def _check_witnessed(comparison: Comparison, tracking: Tracking, *made: Artifact) -> None:

@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import Any
 
 from evaluation.hub.sourced import POST_TRAINED
-from evaluation.hub.training_content import CONTENT_FILE, emissions_of, energy_of
+from evaluation.hub.training_content import COLLECTION, CONTENT_FILE, emissions_of, energy_of
 from evaluation.report.truth_comparison import Record, of_asset, sound
 from training.contract.artifact import Artifact
 from training.contract.records import read_record
@@ -33,12 +33,19 @@ LIMITS = (
 
 @dataclass(frozen=True, slots=True)
 class DataSet:
-    """Data that were read: their name, the digest of their artifact, and a sentence with what was read of them."""
+    """Data that were read: their name, the digest of their artifact, and a sentence with what was read of them.
+
+    `collected` is how the archives say that they were collected, `operator` by whom, and `last_day` when that ended;
+    empty if they do not say.
+    """
 
     name: str
     digest: str
     sentence: str
     kind: str
+    collected: str = ""
+    operator: str = ""
+    last_day: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +80,7 @@ class ModelBill:
     settings: Mapping[str, str]
     datasets: Sequence[DataSet]
     scores: Sequence[SuiteScore]
+    steps: Sequence[str] = ()  # that the data went through before a training read them
     kilowatt_hours: float | None = None  # of all trainings behind the model; None: one of them was not measured
     emissions_grams: float | None = None  # of CO2, of these; None: neither stated nor to be computed
 
@@ -106,9 +114,20 @@ def bill_of(
         settings=_settings(own),
         datasets=[*_pages(card, own), *_rows(own, samples=samples)],
         scores=_scores(model, scores),
+        steps=list(dict.fromkeys(_step(record) for _, record in own if _is_data(record))),
         kilowatt_hours=energy.kwh if energy else None,
         emissions_grams=emissions["emissions"] if emissions else recipe.provider.emissions_grams,
     )
+
+
+def _is_data(record: Mapping[str, Any]) -> bool:
+    """Whether a record is of an artifact that holds pages or rows, between the crawl and the training."""
+    is_counted = record["counts"] is not None
+    return is_counted and record["asset"] != "crawl_archives" and record["asset"] not in TRAINED
+
+
+def _step(record: Mapping[str, Any]) -> str:
+    return f"{record['asset']}: stage {record['stage']}, version {record['stage_version']}"
 
 
 def _approach(model: Artifact, *, samples: bool) -> str:
@@ -132,13 +151,27 @@ def _pages(card: Artifact, records: Sequence[Record]) -> list[DataSet]:
     content = json.loads(sound(card.path, card.record, CONTENT_FILE).read_text("utf-8"))
     read = content["read"]
     found = []
+    noted = {
+        record["partition"].partition("@")[2]: record["notes"].get("collection") or {}
+        for _, record in of_asset(records, "extracted_documents")
+    }
     for _, record in of_asset(records, "crawl_archives"):
         name = record["partition"].partition("@")[2]
         counted = read.get(name)
         if counted and counted["pages_read"]:
             said = f"{counted['pages_read']} of {counted['pages']} pages, {counted['tokens_read']} tokens read"
-            found.append(DataSet(name, record["digest"], said, record["settings"]["snapshot"]["source"]))
+            source = record["settings"]["snapshot"]["source"]
+            found.append(DataSet(name, record["digest"], said, source, *_collection(noted.get(name, {}))))
     return found
+
+
+def _collection(noted: Mapping[str, Any]) -> tuple[str, str, str]:
+    """Return how, by whom and until when archives say that they were collected."""
+    said = {name: "; ".join(filter(None, values or ())) for name, values in noted.get("said", {}).items()}
+    first, last = noted.get("first_day") or "", noted.get("last_day") or ""
+    days = f"records of {first} to {last}" if first else ""
+    how = [f"{COLLECTION[name]}: {said[name]}" for name in ("software", "robots") if said.get(name)]
+    return "; ".join(filter(None, [days, *how])), said.get("operator", ""), last
 
 
 def _rows(records: Sequence[Record], *, samples: bool) -> list[DataSet]:
