@@ -39,6 +39,7 @@ from assets.answers.takedown.takedown import held_indexes, to_rebuild
 from assets.state.compare import compare
 from assets.state.recipe_folders import load_recipe, recipe_folders
 from assets.state.tombstones import FILE, read_tombstones
+from resources.tracking.reports import Tracking
 from training.contract.artifact import damaged_files
 from training.data.checksum_cache import known_under
 from training.data.words.ngrams import Hashes
@@ -161,7 +162,7 @@ def finishing(place: Path) -> int:
         return child
     status = 1
     try:
-        finish(place, tracking="", say=lambda line: None)
+        finish(place, tracking=Tracking("", place, in_background=False), say=lambda line: None)
         status = 0
     finally:
         os._exit(status)

@@ -6,10 +6,12 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -17,7 +19,8 @@ import pytest
 from fastwarc.warc import ArchiveIterator
 
 from assets.answers.status.verify import verified
-from assets.answers.takedown.takedown import asked_of, held
+from assets.answers.takedown.report import markdown_of, reports_under
+from assets.answers.takedown.takedown import asked_of, held, with_tags
 from assets.state.compare import compare
 from assets.state.recipe_folders import SHIPPED, load_recipe
 from assets.state.tombstones import FILE, read_tombstones
@@ -49,7 +52,8 @@ def place(first, untouched, tmp_path_factory) -> Path:
 FINISH = """
 import sys, pathlib
 from assets.answers.takedown.report import finish
-finish(pathlib.Path(sys.argv[1]), tracking='', say=print)
+from resources.tracking.reports import Tracking
+finish(root := pathlib.Path(sys.argv[1]), tracking=Tracking('', root, in_background=False), say=print)
 """
 
 
@@ -233,6 +237,19 @@ def test_versions_that_saw_the_page_are_tagged(place, page):
     (version,) = registered_versions(Tracking("", place, in_background=False))
     (told,) = json.loads(version.tags["upstream_withdrawn"])
     assert (told["takedown"], told["reason"]) == (1, "asked by its owner") and told["entries"][0].startswith("=")
+
+
+def test_a_report_says_that_a_version_is_tagged_only_where_it_is(place, page):
+    """Another takedown may finish the report of one that failed before it could tag."""
+    (report,) = reports_under(place)
+    tracking = Tracking("", place, in_background=False)
+    for tag, said in (("upstream_withdrawn", "tagged"), ("other", "**not tagged**")):
+        with closing(sqlite3.connect(place / "mlflow.db")) as store, store:
+            store.execute("UPDATE model_version_tags SET key = ? WHERE key = 'upstream_withdrawn'", (tag,))
+        found = with_tags(report["found"], {1}, tracking)
+        assert f"; {said}" in "\n".join(markdown_of({**report, "found": found}))
+    with closing(sqlite3.connect(place / "mlflow.db")) as store, store:
+        store.execute("UPDATE model_version_tags SET key = 'upstream_withdrawn' WHERE key = 'other'")
 
 
 def test_a_version_that_saw_the_page_can_still_be_traced_and_its_text_is_gone(place, page):

@@ -24,9 +24,10 @@ from assets.answers.gc.needed import Folders
 from assets.answers.takedown.erasing import TEXT_INDEX, Eraser, Say, Scanned, gone_of, grams_file, only_there, scan
 from assets.answers.takedown.lines import seed_lines
 from assets.answers.takedown.masking import mask
-from assets.answers.takedown.takedown import corpora_of, held_indexes, keeps_duplicates
+from assets.answers.takedown.takedown import WITHDRAWN_TAG, corpora_of, held_indexes, keeps_duplicates, with_tags
 from assets.state.removal_lock import only_one
 from assets.state.tombstones import FOLDER, FOUND, LOCK_FILE, Tombstone, as_said, note_overwritten, read_tombstones
+from resources.tracking.reports import Tracking
 from training.contract.files.writing import write_json, write_text, written
 from training.contract.job import DataError
 from training.contract.tables import markdown_table
@@ -37,6 +38,7 @@ from training.provenance.swap import Swap
 
 REPORT = "report.json"
 PROVED, NOT_PROVED, NOTHING = "proved", "not proved", "nothing to prove"
+TAGGED = {True: "tagged", False: "**not tagged** (give its command again)"}
 BEYOND = (
     "Backups, snapshots of the file system and freed blocks of the disk",
     "Other roots, and models and corpora that were exported from this one",
@@ -63,10 +65,11 @@ def is_done(report: Mapping[str, Any]) -> bool:
     return proof["is_proved"] or not (proof["runs"] or proof["hits"] or proof["not_read"])
 
 
-def finish(root: Path, *, tracking: str, say: Say) -> dict[str, Any]:
+def finish(root: Path, *, tracking: Tracking, elsewhere: str = "", say: Say) -> dict[str, Any]:
     """Erase and prove every takedown of a root that has no proof yet; return the report.
 
-    Raise DataError if a snapshot cannot be searched, or another takedown is at work.
+    `elsewhere` is MLflow's address if the profile names one. Raise DataError if a snapshot cannot be searched, or another
+    takedown is at work.
     """
     with only_one(root, LOCK_FILE, "takedown"), known_under(root):
         stones = read_tombstones(root)
@@ -78,7 +81,7 @@ def finish(root: Path, *, tracking: str, say: Say) -> dict[str, Any]:
         number = stones[-1].number
         gone = gone_of(Folders(root).all(), stones, held_indexes(root), cluster=not keeps_duplicates(root))
         eraser = Eraser(root, gone, say)
-        wanted, elsewhere = _noted(root, eraser, number, say)
+        wanted, stays = _noted(root, eraser, number, say)
         say(f"{len(wanted):,} runs of eight words occur only in the withdrawn text; reading every file")
         swaps = partial(Swap, takedown=number, note=partial(note_overwritten, root, number))
         first, masked = _replaced(root, eraser, wanted, swaps)
@@ -89,7 +92,7 @@ def finish(root: Path, *, tracking: str, say: Say) -> dict[str, Any]:
             "takedowns": [one.number for one in pending],
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
             "asked": [as_said(one) for one in pending],
-            "found": _found(root, pending),
+            "found": with_tags(_found(root, pending), {one.number for one in pending}, tracking),
             "rebuilt": corpora_of(root, (crawl for crawl, ids in gone.ids.items() if ids)),
             "erased": {
                 "files": eraser.erased({one.number for one in stones} - proved),
@@ -102,9 +105,9 @@ def finish(root: Path, *, tracking: str, say: Say) -> dict[str, Any]:
                 **first.as_json(),
                 "hits": left,
                 "hits_before": first.hits,
-                **elsewhere,
+                **stays,
             },
-            "unreachable": [*eraser.unreachable, *_stores(root, tracking), *BEYOND],
+            "unreachable": [*eraser.unreachable, *_stores(root, elsewhere), *BEYOND],
         }
         path = root / FOLDER / f"{number:06d}.{REPORT}"
         write_text(path.with_suffix(".md"), "\n".join(markdown_of(report)) + "\n")
@@ -176,9 +179,9 @@ def _found(root: Path, pending: Sequence[Tombstone]) -> list[dict[str, Any]]:
     return found
 
 
-def _stores(root: Path, tracking: str) -> list[str]:
+def _stores(root: Path, elsewhere: str) -> list[str]:
     """Return a sentence for MLflow's store if it is not under the root."""
-    return [] if not tracking else [f"MLflow at {tracking}: not under {root.name}, so its files were not read"]
+    return [] if not elsewhere else [f"MLflow at {elsewhere}: not under {root.name}, so its files were not read"]
 
 
 def markdown_of(report: Mapping[str, Any]) -> Iterator[str]:
@@ -281,7 +284,7 @@ def _found_lines(told: Mapping[str, Any]) -> Iterator[str]:
         yield f"- {one['training']} {one['fingerprint'][:12]}: {trained}"
     for one in told["versions"]:
         seen = "unknown" if one["documents"] is None else f"{one['documents']:,}"
-        tag = "; tagged `upstream_withdrawn`" if one["documents"] else ""
+        tag = f"; {TAGGED[one['tagged']]} `{WITHDRAWN_TAG}`" if one["documents"] or one["rows"] else ""
         yield f"- registered version {one['name']}/{one['version']}: {seen} of them{tag}"
     for one in told["learned"]:
         yield f"- {one['asset']} {one['fingerprint'][:12]} learned from the corpus with them: {one['policy']}"

@@ -620,6 +620,15 @@ def tag_versions(told: Mapping[str, Any], stones: Sequence[Tombstone], tracking:
     return tagged
 
 
+def with_tags(found: list[dict[str, Any]], numbers: Set[int], tracking: Tracking) -> list[dict[str, Any]]:
+    """Return answers in which each registered version says whether its tag lists a takedown with one of the numbers."""
+    for version in (one for told in found for one in told["versions"]):
+        with explained(tracking):
+            said = Registry(tracking, version["name"]).version(version["version"]).tags.get(WITHDRAWN_TAG, "[]")
+        version["tagged"] = any(one["takedown"] in numbers for one in json.loads(said))
+    return found
+
+
 def _tag_of(stone: Tombstone) -> dict[str, Any]:
     entries = [one[:100] for one in as_said(stone)["entries"]]
     said = {"takedown": stone.number, "time": stone.time, "reason": stone.reason[:100]}
