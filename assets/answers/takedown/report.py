@@ -68,8 +68,8 @@ def is_done(report: Mapping[str, Any]) -> bool:
 def finish(root: Path, *, tracking: Tracking, elsewhere: str = "", say: Say) -> dict[str, Any]:
     """Erase and prove every takedown of a root that has no proof yet; return the report.
 
-    `elsewhere` is MLflow's address if the profile names one. Raise DataError if a snapshot cannot be searched, or another
-    takedown is at work.
+    `elsewhere` is the address of MLflow that the profile names. Raise DataError if a snapshot cannot be searched, or if
+    another takedown is at work.
     """
     with only_one(root, LOCK_FILE, "takedown"), known_under(root):
         stones = read_tombstones(root)
