@@ -165,6 +165,19 @@ def test_only_one_process_goes_on_after_a_part_that_forks(tmp_path, what, leaves
     assert (done.returncode, done.stdout) == (0, "goes on\n"), done.stderr
 
 
+def test_a_part_that_ends_the_process_of_its_job_without_a_word_is_told_by_its_name(tmp_path):
+    code = (
+        "import os\n"
+        "from training.contract.parts.contained import Bounds, contained\n"
+        "from training.contract.parts.outside import guarded\n"
+        "with contained(Bounds(folder='/'), end=print):\n"
+        "    guarded('part mine', 'failed', lambda: os.fork() or os._exit(0))()\n"  # a process of its own may
+        "    guarded('part mine', 'failed', os._exit)(0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "part mine ended the process of its job: os._exit(0)\n"), done.stderr
+
+
 # Calls without an end
 
 SLEEPS = """
