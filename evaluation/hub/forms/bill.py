@@ -167,11 +167,11 @@ def _pages(card: Artifact, records: Sequence[Record]) -> list[DataSet]:
 
 def _collection(noted: Mapping[str, Any]) -> tuple[str, str, str]:
     """Return how, by whom and until when archives say that they were collected."""
-    said = {name: "; ".join(filter(None, values or ())) for name, values in noted.get("said", {}).items()}
+    said = {name: "; ".join(one for one in values or () if one) for name, values in noted.get("said", {}).items()}
     first, last = noted.get("first_day") or "", noted.get("last_day") or ""
     days = f"records of {first} to {last}" if first else ""
     how = [f"{COLLECTION[name]}: {said[name]}" for name in ("software", "robots") if said.get(name)]
-    return "; ".join(filter(None, [days, *how])), said.get("operator", ""), last
+    return "; ".join([*([days] if days else []), *how]), said.get("operator", ""), last
 
 
 def _rows(records: Sequence[Record], *, samples: bool) -> list[DataSet]:
