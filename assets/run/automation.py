@@ -263,9 +263,13 @@ def automation(
     def rebuild() -> None:
         add_missing_backfills()
 
-    @dg.sensor(job=rebuild, minimum_interval_seconds=SENSOR_SECONDS, default_status=dg.DefaultSensorStatus.STOPPED)
+    @dg.sensor(
+        job=rebuild,
+        minimum_interval_seconds=SENSOR_SECONDS,
+        default_status=dg.DefaultSensorStatus.STOPPED,
+        description="Starts `rebuild` if a recipe that asks for automation names a snapshot or anything not made yet.",
+    )
     def new_snapshots(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        """Starts `rebuild` if a recipe that asks for automation names a snapshot or anything else not made yet."""
         if context.instance.get_runs(dg.RunsFilter(job_name="rebuild", statuses=NOT_FINISHED_STATUSES), limit=1):
             return dg.SkipReason("a run of `rebuild` has not ended")
         found = plans(context.instance, root, load_profile(profile))
@@ -273,24 +277,27 @@ def automation(
             return dg.RunRequest()
         return dg.SkipReason("; ".join(plan.reason for plan in found) or "no recipe of this root asks for automation")
 
-    @dg.sensor(minimum_interval_seconds=OBSERVE_SECONDS, default_status=dg.DefaultSensorStatus.RUNNING)
+    @dg.sensor(
+        minimum_interval_seconds=OBSERVE_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description="Reports what the recipes that were run ask for, so that edits show as unsynced. Starts no run.",
+    )
     def asked_settings(context: dg.SensorEvaluationContext) -> dg.SensorResult | dg.SkipReason:
-        """Reports to Dagster the settings of the recipes run under this root, so that edits show as unsynced.
-
-        Launches no run.
-        """
         cells = [cell for comparison in run_before(root) for cell in comparison.cells.values()]
         found = list(unobserved(context.instance, cells))
         if not found:
             return dg.SkipReason("no recipe of this root was edited")
         return dg.SensorResult(asset_events=found, skip_reason=f"{len(found)} partitions are asked for anew")
 
-    @dg.sensor(minimum_interval_seconds=SHARED_SECONDS, default_status=dg.DefaultSensorStatus.RUNNING)
+    @dg.sensor(
+        minimum_interval_seconds=SHARED_SECONDS,
+        default_status=dg.DefaultSensorStatus.RUNNING,
+        description=(
+            "Observes in a variant's partitions the artifacts that it shares with its base, and ends runs whose"
+            " process was killed. Starts no run."
+        ),
+    )
     def shared_artifacts(context: dg.SensorEvaluationContext) -> dg.SkipReason:
-        """Observes in a variant's partitions the artifacts that the variant shares with its base.
-
-        Also ends the runs whose process was killed. Launches no run.
-        """
         end_killed(context.instance, tracking_of(root, load_profile(profile)), root)
         told, cursor = next_look(context.instance, root, context.cursor or "")
         context.update_cursor(cursor)

@@ -17,7 +17,7 @@ from training.generate.chat_template import template_digest
 from training.generate.passes.pass_rows import MERGED_ROWS, passes
 from training.generate.spread import in_step
 from training.generate.turns import Chat, Message
-from training.posttrain.preferences.pairs import EncodedPair, read_pairs
+from training.posttrain.preferences.pairs import TOO_LONG, EncodedPair, Pairs, read_pairs
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.rows_read import rows_read
 from training.posttrain.trainer.counted_rows import counting_rows, filled
@@ -68,7 +68,7 @@ def run(job: Job, work: Work) -> Outcome:
             "loss_last": last,
             "steps": trainer.state.global_step,
         },
-        gates=(_accuracy_gate(accuracy, len(held_out), recipe), _finite_gate(reporter.losses), *made.gates),
+        gates=(_accuracy_gate(accuracy, pairs, recipe), _finite_gate(reporter.losses), *made.gates),
         notes={
             "chat_template_digest": template_digest(chat.template),
             **rows_read(
@@ -113,11 +113,21 @@ def trainer_of(
     return trainer, Reporter(work, checkpoint_seconds=job.run.checkpoint_seconds)
 
 
-def _accuracy_gate(accuracy: float, number: int, recipe: RewardRecipe) -> Gate:
-    return Gate(
-        name="held_out_pair_accuracy",
-        passed=accuracy >= recipe.min_pair_accuracy,
-        evidence={"accuracy": accuracy, "held_out_pairs": number, "min_pair_accuracy": recipe.min_pair_accuracy},
+def _accuracy_gate(accuracy: float, pairs: Pairs, recipe: RewardRecipe) -> Gate:
+    passed = accuracy >= recipe.min_pair_accuracy
+    number = len(pairs.held_out)
+    evidence = {"accuracy": accuracy, "held_out_pairs": number, "min_pair_accuracy": recipe.min_pair_accuracy}
+    more = {} if passed else {"way_out": _way_out(pairs, recipe)}
+    return Gate(name="held_out_pair_accuracy", passed=passed, evidence=evidence | more)
+
+
+def _way_out(pairs: Pairs, recipe: RewardRecipe) -> str:
+    """Return what a person can do about a low accuracy, which few held-out pairs hardly measure."""
+    rows, too_long = pairs.counts.records_in, pairs.counts.dropped.get(TOO_LONG, 0)
+    longer = f"raise reward.max_length: {too_long} of {rows} pairs have more than {recipe.max_length} tokens; "
+    return (
+        f"{longer if too_long else ''}give more pairs, or raise reward.epochs; with reward.min_pair_accuracy 0 every"
+        " reward model passes"
     )
 
 

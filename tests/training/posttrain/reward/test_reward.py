@@ -47,7 +47,8 @@ def test_a_model_below_the_threshold_is_refused_by_what_comes_next(chain, tmp_pa
     inputs = tiny.made(chain, "sft_model"), tiny.made(chain, "preference_data")
     settings = {"reward": {**REWARD, "epochs": 0.1, "learning_rate": 1e-9, "min_pair_accuracy": 1.01}}
     record = tiny.run("reward", tmp_path / "reward_model", settings, inputs)
-    assert not tiny.gate(record, "held_out_pair_accuracy")["passed"]
+    gate = tiny.gate(record, "held_out_pair_accuracy")
+    assert not gate["passed"] and gate["evidence"]["way_out"].startswith("give more pairs")
     with pytest.raises(RefusedInput, match="held_out_pair_accuracy"):
         tiny.run("align", tmp_path / "aligned", {"align": {}}, (*inputs, tiny.made(tmp_path, "reward_model")))
 
