@@ -15,6 +15,9 @@ root, a backfill was launched in the UI, and RECIPE's filter was edited after al
 | `mlflow-compare.png` | the launches of RECIPE and OTHER side by side |
 | `mlflow-model.png` | the first version of RECIPE's model |
 | `report-1280.png`, `report-390.png` | the report, by day at 1280 pixels and by night at 390 |
+
+With `--sizes` each page is photographed as a whole instead, at SIZES and by day and by night, for somebody who looks
+at them: `dagster-asset-dark-900.png`.
 """
 
 from __future__ import annotations
@@ -23,8 +26,9 @@ import argparse
 import json
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Literal
 
 from playwright.sync_api import FloatRect, Page, expect, sync_playwright
 
@@ -35,6 +39,8 @@ from benchmarks.pictures import FOLDER
 from resources.tracking.store import experiment_of
 
 WIDE, LOW = 1280, 960
+SIZES = ((1440, 900), (900, 900), (390, 844))
+THEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 
 def main() -> int:
@@ -47,6 +53,7 @@ def main() -> int:
     parser.add_argument("--dagster", default="http://127.0.0.1:3000")
     parser.add_argument("--mlflow", default="http://127.0.0.1:5000")
     parser.add_argument("--to", type=Path, default=FOLDER)
+    parser.add_argument("--sizes", action="store_true", help="whole pages at every size, by day and by night")
     options = parser.parse_args()
     pages: dict[str, Callable[[Page], FloatRect | None]] = {
         "dagster-graph": lambda page: graph(page, options.dagster),
@@ -64,14 +71,26 @@ def main() -> int:
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
         for name in options.only or pages:
-            page = browser.new_page(viewport={"width": WIDE, "height": LOW})
-            page.set_default_timeout(120_000)
-            part = pages[name](page)
-            page.screenshot(path=options.to / f"{name}.png", clip=part)
-            print(f"{options.to / name}.png", flush=True)
-            page.close()
+            for theme in THEMES if options.sizes else THEMES[:1]:
+                page = browser.new_page(viewport={"width": WIDE, "height": LOW}, color_scheme=theme)
+                page.set_default_timeout(120_000)
+                page.add_init_script(f"localStorage._mlflow_dark_mode_toggle_enabled = {json.dumps(theme == 'dark')}")
+                part = pages[name](page)
+                shots = sized(page, f"{name}-{theme}") if options.sizes else [(f"{name}.png", part)]
+                for file, clip in shots:
+                    page.screenshot(path=options.to / file, clip=clip)
+                    print(options.to / file, flush=True)
+                page.close()
         browser.close()
     return 0
+
+
+def sized(page: Page, name: str) -> Iterator[tuple[str, None]]:
+    """Give the window of an open page every size; yield the name of a picture for each."""
+    for width, height in SIZES:
+        page.set_viewport_size({"width": width, "height": height})
+        page.wait_for_timeout(1500)
+        yield f"{name}-{width}.png", None
 
 
 def report_of(name: str, root: Path) -> str:
@@ -115,12 +134,13 @@ def check(page: Page, dagster: str) -> None:
     page.wait_for_timeout(5000)  # for icons
 
 
-def picture(page: Page, dagster: str) -> None:
-    """The picture in a materialization's metadata, opened."""
+def picture(page: Page, dagster: str) -> FloatRect | None:
+    """The picture in a materialization's metadata, opened, without the page behind it."""
     page.goto(f"{dagster}/assets/base_model?view=overview")
     page.get_by_text("Show Markdown").first.click()
     page.get_by_role("button", name="Close").wait_for()
     page.wait_for_timeout(3000)  # the dialog appears slowly
+    return page.get_by_role("dialog").last.bounding_box()
 
 
 def backfill(page: Page, dagster: str) -> None:

@@ -92,7 +92,7 @@ def metadata_of(made: Made) -> dict[str, Any]:
     values: dict[str, Any] = {}
     if made.reused:
         at = dg.MetadataValue.timestamp(committed_at(made.artifact))
-        values |= {"reused_from": f"{record['asset']} [{record['partition']}]", "made_at": at}
+        values |= {"reused_from": record["partition"], "made_at": at}
     values |= _count_metadata(record["counts"]) if record["counts"] else {}
     values |= {"reused": made.reused, "seconds": float(record["seconds"])}
     values |= {name: float(record["cost"][name]) for name in ("node_hours", "price") if name in record["cost"]}

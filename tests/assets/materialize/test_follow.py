@@ -174,7 +174,7 @@ def test_metadata_has_numbers_first_in_digits_that_people_read(tmp_path):
     shown = {name: getattr(value, "value", value) for name, value in metadata_of(made).items()}
     assert (shown["price"], shown["bytes"], shown["kept_fraction"]) == (0.005, 7, 0.6667)
     assert (shown["loss_end"], shown["tokens"]) == (3.61556, 1234567.0)
-    assert list(shown)[:2] == ["reused_from", "made_at"] and shown["reused_from"] == "base_model [kitchen]"
+    assert list(shown)[:2] == ["reused_from", "made_at"] and shown["reused_from"] == "kitchen"
     assert shown["made_at"] == (tmp_path / "artifact.json").stat().st_mtime
     assert "reused_from" not in metadata_of(replace(made, reused=False))
     assert list(shown)[-6:] == ["mlflow_run", "folder", "log", "fingerprint", "digest", "record_digest"]
