@@ -418,14 +418,13 @@ def _json_rows(stream: BinaryIO, uri: str, *, with_unread: bool) -> Iterator[dic
 
 def _parquet_rows(stream: BinaryIO, uri: str) -> Iterator[dict[str, Any]]:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    from training.data.parquet_pages import RowTooLarge, rows_of_group
+    from training.data.parquet_pages import RowTooLarge, UntrustedParquet
 
+    parquet = UntrustedParquet(stream, uri)
     try:
-        parquet = pq.ParquetFile(stream)
-        for group in range(parquet.num_row_groups):
-            yield from rows_of_group(stream, parquet, group)
+        for group in range(len(parquet.group_rows)):
+            yield from parquet.rows(group)
     except (pa.ArrowException, OSError, RowTooLarge) as error:
         raise DataError(f"{uri}: not a readable parquet file: {error}") from None
 

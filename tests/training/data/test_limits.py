@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pyarrow.parquet.encryption as encryption
 import pytest
 import zstandard
 
@@ -22,7 +23,7 @@ from training.data.crawl.selection import _parquet_rows
 from training.data.documents import MAX_LINE_BYTES
 from training.data.extract.extract import jsonl_items, parquet_items
 from training.data.extract.record_outcomes import Quarantined
-from training.data.parquet_pages import _columns_of, _header, rows_of_group
+from training.data.parquet_pages import UntrustedParquet, _header
 from training.data.sources import UnreadRow, read_rows
 
 LONG_BYTES = 6 * MAX_LINE_BYTES
@@ -105,9 +106,9 @@ def test_pages_of_many_small_values_are_read(tmp_path):
     bits = {f"is.{column}": pa.array(np.zeros(number, bool)) for column in range(5)}
     pq.write_table(pa.table(bits), path, row_group_size=number, max_rows_per_page=number, use_dictionary=False)
     with open(path, "rb") as stream:
-        parquet = pq.ParquetFile(path)
-        assert next(rows_of_group(stream, parquet, 0)) == dict.fromkeys(bits, False)
-        assert [column.path_in_schema for column, _ in _columns_of(parquet, 0, ["is.3"])] == ["is.3"]
+        parquet = UntrustedParquet(stream, "rows.parquet")
+        assert next(parquet.rows(0)) == dict.fromkeys(bits, False)
+        assert [column.path for column in parquet.columns(0, ["is.3"])] == ["is.3"]
 
 
 def test_a_header_may_hold_two_long_texts_as_statistics_and_no_number_without_end():
@@ -182,4 +183,53 @@ def test_a_line_that_is_no_row_is_named(tmp_path, line, said):
     first, unread, last = read_rows(str(path), with_unread=True)
     assert first == last == {"text": "small"} and unread.reason.startswith(said)
     with pytest.raises(DataError, match=f"rows.jsonl: line 2 {said}"):
+        list(read_rows(str(path)))
+
+
+def test_a_list_that_repeats_a_large_value_is_not_held(tmp_path):
+    path, text = tmp_path / "rows.parquet", "x" * (1 << 20)
+    told = pa.DictionaryArray.from_arrays(np.array([1] + [0] * 1500, np.int32), [text, "small"])
+    turns = pa.StructArray.from_arrays([told], ["content"])
+    pq.write_table(pa.table({"messages": pa.ListArray.from_arrays([0, 1, 1501], turns)}), path, store_schema=False)
+    rows = read_rows(str(path))
+    with peak() as found:
+        assert next(rows) == {"messages": [{"content": "small"}]}
+        with pytest.raises(DataError, match="a row has more than 32 MiB"):
+            next(rows)
+    assert found[0] < 4 * MAX_LINE_BYTES
+
+
+@pytest.mark.parametrize("hidden", ["footer", "columns"])
+def test_an_encrypted_parquet_file_is_named(tmp_path, hidden):
+    class Keys(encryption.KmsClient):
+        def wrap_key(self, key_bytes, master_key_identifier):
+            return key_bytes.hex()
+
+    config = {"column_keys": {"key": ["text"]}, "plaintext_footer": hidden == "columns"}
+    properties = encryption.CryptoFactory(lambda _: Keys()).file_encryption_properties(
+        encryption.KmsConnectionConfig(), encryption.EncryptionConfiguration(footer_key="key", **config)
+    )
+    path, table = tmp_path / "rows.parquet", pa.table({"text": ["a"]})
+    with pq.ParquetWriter(path, table.schema, encryption_properties=properties) as writer:
+        writer.write_table(table)
+    with pytest.raises(DataError, match="its columns are encrypted"):
+        list(read_rows(str(path)))
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong"),
+    [
+        (b"\x18\x04text", b"\x18\x04te\xfft"),  # a name that is not UTF-8
+        (b"\x19\x1c\x26", b"\x19\x0c\x26"),  # a group without columns
+        (b"\x16\x06\x26", b"\x16\x05\x26"),  # a number below zero
+    ],
+)
+def test_a_footer_that_is_wrong_is_named(tmp_path, right, wrong):
+    path = tmp_path / "rows.parquet"
+    pq.write_table(pa.table({"text": ["a", "b", "c"]}), path, store_schema=False)
+    data = path.read_bytes()
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    assert right in data[footer:]
+    path.write_bytes(data[:footer] + data[footer:].replace(right, wrong))
+    with pytest.raises(DataError, match="not a readable parquet file"):
         list(read_rows(str(path)))

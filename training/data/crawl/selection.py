@@ -21,13 +21,12 @@ from itertools import chain, pairwise
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from training.contract.job import DataError
 from training.data.address_lists import address_list
 from training.data.crawl.settings import SelectionRecipe
 from training.data.documents import TOO_LONG, bounded_lines, decompressed
-from training.data.parquet_pages import batches_of_group
+from training.data.parquet_pages import UntrustedParquet
 from training.data.sources import open_uri, seekable
 
 PARQUET = (".parquet",)
@@ -185,15 +184,13 @@ def _parquet_rows(file: str, wanted: dict[str, str]) -> Iterator[Row]:
     columns = [COLUMNS[name] for name in names]
     try:
         with open_uri(file) as stream:
-            whole = seekable(stream)
-            parquet = pq.ParquetFile(whole)
-            if lacking := [column for column in columns if column not in parquet.schema_arrow.names]:
+            parquet = UntrustedParquet(seekable(stream), file)
+            if lacking := [column for column in columns if column not in parquet.names]:
                 raise DataError(
-                    f"{file}: no column {lacking[0]!r}, which snapshots.select needs; it has"
-                    f" {', '.join(parquet.schema_arrow.names)}"
+                    f"{file}: no column {lacking[0]!r}, which snapshots.select needs; it has {', '.join(parquet.names)}"
                 )
-            groups = range(parquet.num_row_groups)
-            for batch in chain.from_iterable(batches_of_group(whole, parquet, group, columns) for group in groups):
+            groups = range(len(parquet.group_rows))
+            for batch in chain.from_iterable(parquet.batches(group, columns) for group in groups):
                 values = [batch.column(column).to_pylist() for column in columns]
                 for row in zip(*values, strict=True):
                     found = dict(zip(names, row, strict=True))

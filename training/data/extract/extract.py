@@ -50,7 +50,6 @@ from training.data.documents import (
     LineWriter,
     bounded_lines,
     decompressed,
-    open_documents,
 )
 from training.data.extract.collection import Collection, joined
 from training.data.extract.digests import contradicts
@@ -82,7 +81,7 @@ from training.data.extract.reused import adjusted, check_lists, listing_of, stil
 from training.data.extract.settings import EXTRACTORS, ExtractRecipe
 from training.data.extract.site_terms import read_site_terms
 from training.data.extract.sizes import pieces, together
-from training.data.parquet_pages import RowTooLarge, rows_of_group
+from training.data.parquet_pages import RowTooLarge, UntrustedParquet
 from training.data.sources import KeyTwice, json_of_row
 
 __all__ = ["adjusted", "still_holds"]  # called by the runner, as parts of this stage
@@ -624,13 +623,14 @@ def jsonl_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Numbered
 
 def parquet_items(file: ArchiveFile, settings: ExtractRecipe) -> Iterator[Numbered | Quarantined]:
     """Yield every row of a parquet file with its number; an unreadable row group is one quarantined record."""
-    with open(file.path, "rb") as stream, open_documents(file.path) as parquet:
-        columns = [name for name in _columns(file) if name in parquet.schema_arrow.names]
+    with open(file.path, "rb") as stream:
+        parquet = UntrustedParquet(stream, str(file.path))
+        columns = [name for name in _columns(file) if name in parquet.names]
         number = 0
-        for group in range(parquet.num_row_groups):
-            end = number + parquet.metadata.row_group(group).num_rows
+        for group, num_rows in enumerate(parquet.group_rows):
+            end = number + num_rows
             try:
-                for row in rows_of_group(stream, parquet, group, columns):
+                for row in parquet.rows(group, columns):
                     yield number, row
                     number += 1
             except RowTooLarge as error:
