@@ -6,7 +6,8 @@
 | token shards, suffix arrays | the tokens, decoded by the tokenizer in the lineage |
 | WARC | header and block of every record, the block also without transfer and content encoding |
 | a damaged WARC record | what can be read of it |
-| `.gz`, `.zst`, `.zip` | what is packed in it |
+| gzip, zstd, zip, bzip2, xz, under any name and within each other | what is packed in it |
+| 7-Zip, RAR, LZ4, PDF | not at all: such a file is named as not read |
 | SQLite | every value of every table, and the file's own bytes, in which removed rows remain |
 | a tokenizer's vocabulary | each entry by itself, because the order of entries is no text |
 | NumPy | the texts of an array; an array of numbers as any other binary file |
@@ -16,18 +17,21 @@
 
 from __future__ import annotations
 
+import bz2
+import io
 import json
+import lzma
 import mmap
 import re
 import sqlite3
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +62,26 @@ TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt", "added_tokens.j
 ADDRESSES = frozenset({"id", "url", "snapshot", "warc_file", "duplicate_of", "survivor"})
 AT_ONCE = 4 << 20  # bytes of a text that are looked at together
 OVERLAP = 4 << 10  # bytes that are looked at twice, so that nothing is cut in two
+PACKED = {  # kinds of packed files, by how they begin
+    "gzip": re.compile(rb"\x1f\x8b\x08"),
+    "zstd": re.compile(rb"\x28\xb5\x2f\xfd"),
+    "zip": re.compile(rb"PK\x03\x04"),
+    "bzip2": re.compile(rb"BZh[1-9]1AY&SY"),
+    "xz": re.compile(rb"\xfd7zXZ\x00"),
+    "LZ4": re.compile(rb"\x04\x22\x4d\x18"),
+    "7-Zip": re.compile(rb"7z\xbc\xaf\x27\x1c"),
+    "RAR": re.compile(rb"Rar!\x1a\x07"),
+    "PDF": re.compile(rb"%PDF-"),
+}
+OPENED: Mapping[str, Callable[[Any], Any]] = {
+    "zip": zipfile.ZipFile,
+    "gzip": lambda stream: decompressed(stream, ".gz"),
+    "zstd": lambda stream: decompressed(stream, ".zst"),
+    "bzip2": bz2.open,
+    "xz": lzma.open,
+}
+MOST_DEPTH = 4  # of files packed in each other
+WIDE = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}  # by the mark with which a file begins
 READABLE = re.compile(rb"[\t\n\r\x20-\x7e\x80-\xf4]{24,}")
 MOST_BLOCK = 64 << 20  # bytes of a WARC record
 
@@ -82,7 +106,7 @@ def pieces_of(path: Path) -> Iterator[TextPiece]:
         yield from _pieces(path)
     except (OSError, EOFError, zlib.error, zstandard.ZstdError, pa.ArrowException, sqlite3.Error) as error:
         raise NotRead(f"{type(error).__name__}: {error}") from None
-    except (ValueError, KeyError, TypeError, zipfile.BadZipFile) as error:
+    except (ValueError, KeyError, TypeError, RuntimeError, zipfile.BadZipFile, lzma.LZMAError) as error:
         raise NotRead(f"{type(error).__name__}: {error}") from None
 
 
@@ -107,26 +131,38 @@ def _pieces(path: Path) -> Iterator[TextPiece]:
         yield from _warc(path)
     elif name in TOKENIZER_FILES:
         yield from _vocabulary(path)
-    elif name.endswith((".gz", ".zst")):
-        with open(path, "rb") as stream, decompressed(stream, name) as plain:
-            yield from _bytes(plain)
-    elif name.endswith(".zip"):
-        with zipfile.ZipFile(path) as packed:
-            for inside in packed.namelist():
-                with packed.open(inside) as stream:
-                    yield from _bytes(stream, f"{inside}, ")
     else:
         with open(path, "rb") as stream:
             if stream.read(16) == SQLITE:
                 yield from _sqlite(path)
             stream.seek(0)
-            yield from _bytes(stream)
+            yield from _unpacked(stream)
+
+
+def _unpacked(stream: io.BufferedReader, inside: str = "", depth: int = 0) -> Iterator[TextPiece]:
+    """Yield what is in a file, whose kind its first bytes tell, and in the files that are packed in it."""
+    head = stream.peek(16)
+    kind = next((name for name, sign in PACKED.items() if sign.match(head)), "")
+    if kind and (kind not in OPENED or depth == MOST_DEPTH):
+        raise NotRead(f"{inside}packed as {kind}, which is not unpacked here")
+    if not kind:
+        yield from _bytes(stream, inside)
+    elif kind == "zip":
+        with zipfile.ZipFile(stream if stream.seekable() else io.BytesIO(stream.read())) as archive:
+            for name in archive.namelist():
+                with io.BufferedReader(cast(Any, archive.open(name))) as plain:
+                    yield from _unpacked(plain, f"{inside}{name}, ", depth + 1)
+    else:
+        with OPENED[kind](stream) as opened, io.BufferedReader(opened) as plain:
+            yield from _unpacked(plain, inside, depth + 1)
 
 
 def _bytes(stream: IO[bytes], inside: str = "") -> Iterator[TextPiece]:
-    at, before = 0, b""
+    at, before, coding = 0, b"", ""
     while block := stream.read(AT_ONCE):
-        yield TextPiece(f"{inside}byte {at - len(before)}", _texts_in(before + block))
+        coding = coding if at else WIDE.get(block[:2], "")
+        wide = [(before + block).decode(coding, "ignore")] if coding else []
+        yield TextPiece(f"{inside}byte {at - len(before)}", [*wide, *_texts_in(before + block)])
         at, before = at + len(block), block[-OVERLAP:]
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import bz2
 import gzip
+import io
 import json
+import lzma
 import sqlite3
 import zipfile
+import zlib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -119,6 +123,12 @@ def packed_page(data: bytes) -> bytes:
     return response("a", b"<html>") + response("b", gzip.compress(data), Content_Encoding="gzip")
 
 
+def zipped(data: bytes) -> bytes:
+    with zipfile.ZipFile(content := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("word/document.xml", data)
+    return content.getvalue()
+
+
 def in_array(folder: Path, text: str) -> Path:
     np.save(path := folder / "said.npy", np.array([["no", text]]))
     return path
@@ -152,6 +162,10 @@ KINDS: dict[str, Callable[[Path, str], Path]] = {
     "sqlite": in_sqlite,
     "removed rows of sqlite": in_free_pages_of_sqlite,
     "zip": in_zip,
+    "zip of another name, in gzip": in_bytes(".docx.bak", lambda data: gzip.compress(zipped(bz2.compress(data)))),
+    "bzip2": in_bytes(".tar.bz2", bz2.compress),
+    "xz": in_bytes("", lzma.compress),
+    "gzip of another name": in_bytes(".tgz", gzip.compress),
     "tokens": in_tokens,
     "suffix array": lambda folder, text: in_tokens(folder, text, shuffled=True),
 }
@@ -167,12 +181,19 @@ def test_a_planted_text_is_found_in_every_kind_of_file(tmp_path, kind):
     assert {one["path"] for one in scan(tmp_path, WANTED).hits} == {hit}
 
 
+def test_a_wide_text_of_another_alphabet_is_found_by_its_mark(tmp_path):
+    words = "девять ложек под чужой лестницей ждут своего хозяина вечером"
+    (tmp_path / "a.log").write_bytes(words.encode("utf-16"))
+    assert scan(tmp_path, grams_of([words])[0]).hits
+
+
 def test_of_weights_the_header_alone_is_read_and_a_damaged_file_is_named(tmp_path):
     (tmp_path / "model.safetensors").write_bytes(b"\x00" * 64 + SECRET.encode())
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(SECRET.encode())[:-9])
+    (tmp_path / "c").write_bytes(b"%PDF-1.7 " + zlib.compress(SECRET.encode()))
     found = scan(tmp_path, WANTED)
-    assert {one["path"] for one in found.not_read} == {"a.parquet", "b.jsonl.gz"} and not found.hits
+    assert {one["path"] for one in found.not_read} == {"a.parquet", "b.jsonl.gz", "c"} and not found.hits
     assert found.by_kind["safetensors, the header alone read"] == {"files": 1, "bytes": 64 + len(SECRET.encode())}
 
 
