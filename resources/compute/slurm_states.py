@@ -21,8 +21,10 @@ PENDING = {
     "SUSPENDED",
     "CONFIGURING",
     "RESV_DEL_HOLD",
+    "EXPEDITING",
+    "POWER_UP_NODE",
 }
-RUNNING = {"RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING", "STOPPED"}
+RUNNING = {"RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING", "STOPPED", "UPDATE_DB"}
 ENDED = {
     "FAILED": "the job ended with an error",
     "CANCELLED": "the job was cancelled",
@@ -33,13 +35,15 @@ ENDED = {
     "BOOT_FAIL": "a node did not boot",
     "DEADLINE": "the deadline was reached",
     "REVOKED": "the job was revoked",
+    "LAUNCH_FAILED": "the job could not be started on its nodes",
+    "RECONFIG_FAIL": "a node could not be set up for the job",
 }
 # Explanations of Slurm's reasons for waiting, where the reason's name does not explain itself.
 WAITS = {
     "Resources": "the machines it asks for are taken",
     "Priority": "jobs of higher priority go first",
     "Dependency": "its fan-out has not ended",
-    "BeginTime": "it was requeued and starts again shortly",
+    "BeginTime": "it may not begin before its begin time",
     "Licenses": "a license it asks for is taken",
     "ReqNodeNotAvail": "nodes it could use are down, drained or reserved",
     "Reservation": "its reservation has not begun",
@@ -144,12 +148,15 @@ def status_of(fields: dict[str, str]) -> Status:
         )
     if state == "COMPLETED":
         return Status(state="succeeded", exit_code=0, allocations=allocations)
+    if state not in ENDED:  # of another version of Slurm: nobody knows that the job has ended
+        said = f"{state}: a state of Slurm's that is not known here; the job counts as running"
+        return Status(state="running", reason=said, allocations=allocations)
     exit_code = int(code) or (-int(sign) if sign.isdigit() and int(sign) else None)
     was_preempted = state == "PREEMPTED" or (state in ("FAILED", "TIMEOUT") and _lost_its_nodes(fields, exit_code))
     if (state, sign) == ("FAILED", str(NO_LOG_SIGNAL)):
         said = f"{fields.get('NodeList', 'its node')} could not write the log in the root's folder: {UNSEEN}"
         return Status(state="failed", reason=said, exit_code=BAD_INPUT, was_ended=True, attempt=_attempt(fields))
-    meaning = WARNED if (state, exit_code) == ("FAILED", -signal.SIGTERM) else ENDED.get(state, "unknown here")
+    meaning = WARNED if (state, exit_code) == ("FAILED", -signal.SIGTERM) else ENDED[state]
     meaning = ENDED["PREEMPTED"] if was_preempted else meaning
     return Status(
         state="cancelled" if state == "CANCELLED" else "failed",
@@ -246,6 +253,8 @@ def _waits_for(fields: dict[str, str]) -> tuple[str, bool]:
         return f"{reason}: the account or QOS does not give one job so much; ask for less {_ELSE}", True
     if _LIMIT_OF_ALL.fullmatch(word):
         return f"{reason}: a limit of the account or QOS is used up; the job starts when others have ended", False
+    if word == "begintime" and fields.get("Restarts", "0") != "0":
+        return f"{reason}: it was requeued and starts again shortly", False
     return f"{reason}: {_WAITS[word]}" if word in _WAITS else reason, False
 
 

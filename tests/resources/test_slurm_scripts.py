@@ -195,6 +195,21 @@ def test_names_tell_roots_apart():
         ({"JobState": "TIMEOUT", "ExitCode": "0:15"}, "failed", -15, "raise `hours`"),
         ({"JobState": "OUT_OF_MEMORY", "ExitCode": "0:125"}, "failed", -125, "raise `memory_gb`"),
         ({"JobState": "CANCELLED by 0", "ExitCode": "0:0"}, "cancelled", None, "CANCELLED"),  # as sacct says it
+        ({"JobState": "EXPEDITING", "ExitCode": "0:0"}, "pending", None, ""),
+        ({"JobState": "LAUNCH_FAILED", "ExitCode": "0:0"}, "failed", None, "could not be started"),
+        ({"JobState": "NEWWORD", "ExitCode": "0:0"}, "running", None, "NEWWORD: a state of Slurm's that is not known"),
+        (
+            {"JobState": "PENDING", "Reason": "BeginTime", "JobId": "8", "Restarts": "0"},
+            "pending",
+            None,
+            "its begin time",
+        ),
+        (
+            {"JobState": "PENDING", "Reason": "BeginTime", "JobId": "8", "Restarts": "1"},
+            "pending",
+            None,
+            "requeued and starts again",
+        ),
     ],
 )
 def test_states_of_slurm_become_states_of_a_task(fields, state, exit_code, said):
