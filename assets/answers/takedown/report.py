@@ -42,7 +42,7 @@ TAGGED = {True: "tagged", False: "**not tagged** (give its command again)"}
 BEYOND = (
     "Backups, snapshots of the file system and freed blocks of the disk",
     "Other roots, and models and corpora that were exported from this one",
-    "The weights of models that were trained on the pages: they are tagged, not changed",
+    "The weights of models that were trained on the pages, which are not changed",
     "The place from which a snapshot was collected: it may give the pages again, and every build drops them again",
 )
 
@@ -237,6 +237,8 @@ def markdown_of(report: Mapping[str, Any]) -> Iterator[str]:
         verdict = "None of them is left" if not proof["hits"] else f"{len(proof['hits']):,} places still have some"
         yield f"{proof['runs']:,} runs of {WORDS} words occurred only in the withdrawn text. {verdict} in the"
         yield f"{read}."
+    elif not any(told["pages"] or told.get("asked_rows") for told in report["found"]):
+        yield f"Nothing to prove: no page and no row was found, so nothing was looked for in the {read}."
     else:
         yield f"Nothing to prove: the text has no run of {WORDS} words, one of them with a letter, that occurs"
         yield f"nowhere else, so none was looked for in the {read}. Copies of it in files that are no documents stay."
