@@ -18,7 +18,7 @@ import zipfile
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import IO, Any, BinaryIO
@@ -124,8 +124,10 @@ def _http_response(method: str, url: str) -> Iterator[Any]:
 
 
 def _check_file(uri: str, location: str) -> None:
-    if os.path.isfile(location) and os.access(location, os.R_OK):
-        return
+    if os.path.isfile(location):
+        with suppress(OSError), open(location, "rb") as stream:
+            stream.read(1)
+            return
     hint = f" ({DATA_VARIABLE}={os.environ.get(DATA_VARIABLE)})" if uri.startswith("data://") else ""
     there = "is a folder, not a file" if os.path.isdir(location) else "is no file that can be opened"
     what = there if os.path.lexists(location) else "no such file"
@@ -302,9 +304,9 @@ def read_rows(
         with generated.opened(uri, settings or {}) as stream:
             yield from json_lines(stream, uri, with_unread=with_unread)
         return
+    if why := why_no_format(uri):
+        raise DataError(f"{uri}: {why}")
     name = uri.rpartition("/")[2]
-    if not name.endswith(FORMATS):
-        raise DataError(f"{uri}: unknown format; the name must end in one of {', '.join(FORMATS)}")
     with open_uri(uri) as stream:
         if name.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
             yield from json_lines(stream, uri, with_unread=with_unread)
@@ -316,6 +318,13 @@ def read_rows(
             yield from _zip_rows(seekable(stream), uri)
         else:
             yield {"text": decoded(_whole(stream, uri)), "name": name}
+
+
+def why_no_format(uri: str) -> str:
+    """Return why the name of a file of rows names no format; empty if it names one, or the rows are generated."""
+    if generated.is_generated(uri) or uri.endswith(FORMATS):
+        return ""
+    return f"unknown format; the name must end in one of {', '.join(FORMATS)}"
 
 
 def json_lines(stream: BinaryIO, uri: str, *, with_unread: bool) -> Iterator[dict[str, Any]]:
@@ -366,9 +375,29 @@ class KeyTwice(ValueError):
     """A key stands twice in one object of JSON, where a reader would keep the last value and drop the others."""
 
 
+class WrittenFloat(float):
+    """A number as a row has it: its text is the one in the row, such as 1.10."""
+
+    __slots__ = ("_text",)
+
+    def __new__(cls, text: str) -> WrittenFloat:
+        """Return the number of a text."""
+        found = super().__new__(cls, text)
+        found._text = text
+        return found
+
+    def __str__(self) -> str:
+        """Return the text of the number."""
+        return self._text
+
+    def __reduce__(self) -> tuple[type[WrittenFloat], tuple[str]]:
+        """Return how the number is made again in another process."""
+        return WrittenFloat, (self._text,)
+
+
 def json_of_row(text: str | bytes) -> Any:
     """Return the value of a row's JSON. Raise ValueError if it is none, and KeyTwice if a key stands twice."""
-    return json.loads(text, object_pairs_hook=_object)
+    return json.loads(text, object_pairs_hook=_object, parse_float=WrittenFloat)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ class MixturePhaseRecipe:
     def __post_init__(self) -> None:
         if not 0 < self.start < 1:
             raise RecipeError(f"mixture.phases: start={self.start}; it must lie between 0 and 1")
+        _check_some("mixture.phases: weights", self.weights)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -40,6 +41,12 @@ class MixtureRecipe:
                 f"mixture.held_out_tokens={self.held_out_tokens}; it must be at least 1. To hold out nothing, set"
                 " mixture.held_out_fraction: 0"
             )
+        _check_some("mixture.weights", self.weights)
         starts = [phase.start for phase in self.phases]
         if starts != sorted(set(starts)):
             raise RecipeError(f"mixture.phases: start={starts}; each must be later than the one before it")
+
+
+def _check_some(name: str, weights: dict[str, float]) -> None:
+    if weights and not any(weights.values()):
+        raise RecipeError(f"{name}={weights}; at least one must be above 0, or nothing is trained on")

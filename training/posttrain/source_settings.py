@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from training.contract.records import Uri, check_above_zero
+from training.contract.records import RecipeError, Uri, check_above_zero
 from training.data.generated import is_generated
 
 WITHDRAWALS = "withdrawals"  # a section of the recipe
@@ -37,6 +37,7 @@ class TextSourceRecipe:
 
     def __post_init__(self) -> None:
         check_above_zero(self, "", "limit")
+        _check_two_columns(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -46,6 +47,14 @@ class PromptColumns:
     prompt_field: str = "prompt"
     answer_field: str = "answer"
     ignore: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_two_columns(self)
+
+
+def _check_two_columns(columns: TextSourceRecipe | PromptColumns) -> None:
+    if columns.prompt_field == columns.answer_field:
+        raise RecipeError(f"answer_field: {columns.answer_field!r} is the prompt_field; name two columns")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -37,7 +37,7 @@ from training.contract.user_input.plain_data import read_yaml
 from training.data.tokens.tokenizer_settings import SPECIAL_TOKENS
 from training.pretrain.models.presets import PRESETS
 from training.recipe.recipe import Recipe
-from training.recipe.values import BOUNDS, VALUES, check_needed
+from training.recipe.values import BOUNDS, VALUES, check_needed, check_rows
 from training.stages import ASSETS
 
 ADOPTED = ("model", "tokenizer")  # fields of `adopt` that name a folder
@@ -201,7 +201,8 @@ def recipe_of(data: Mapping[str, Any], assets: Iterable[Asset] = ASSETS) -> Reci
     if problems:
         raise RecipeError(*problems)
     new = [name for name, section in data.items() if name in OF_RECIPE and not is_dataclass(section)]
-    all_of(*(partial(check_values, getattr(recipe, name), name, VALUES) for name in new), partial(check_needed, recipe))
+    whole = (partial(check, recipe) for check in (check_needed, check_rows))
+    all_of(*(partial(check_values, getattr(recipe, name), name, VALUES) for name in new), *whole)
     asked = (asset for asset in assets if _has(recipe, asset))
     all_of(*(partial(check, recipe) for check in dict.fromkeys(check for asset in asked for check in asset.checks)))
     return recipe

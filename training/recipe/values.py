@@ -10,7 +10,8 @@ from training.contract.identity.generated_sources import SOURCES
 from training.contract.job import DataError
 from training.contract.records import RecipeError
 from training.contract.user_input.bounded import LARGEST, Allowed, why_no_host
-from training.data.sources import check_store, is_http
+from training.data.sources import check_store, is_http, why_no_format
+from training.posttrain.source_settings import PromptColumns
 
 if TYPE_CHECKING:
     from training.recipe.recipe import Recipe
@@ -62,6 +63,10 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "*": NOT_BELOW_ZERO,
 }
 """Of a number by the path of its field, without places in lists; the first pattern that fits decides."""
+COLUMNS = {  # that a source names, and the formats that read them
+    "prompt_field": ("prompt_answer", "chosen_rejected", "unpaired"),
+    "answer_field": ("prompt_answer",),
+}
 
 
 def check_needed(recipe: Recipe) -> None:
@@ -74,6 +79,31 @@ def check_needed(recipe: Recipe) -> None:
         or "exams" in asked.tolerate_unknown,
     }
     if wrong := [f"{what}; name at least one" for what, given in needed.items() if not given]:
+        raise RecipeError(*wrong)
+
+
+def check_rows(recipe: Recipe) -> None:
+    """Raise RecipeError for a source of rows whose name tells no format, or with a column that its format ignores."""
+    sources = {
+        f"{name}.data[{place}]": source
+        for name, given in (("sft", recipe.sft), ("preferences", recipe.preferences))
+        for place, source in enumerate(given.data)
+    }
+    wrong = [
+        f"{place}.{column}: without effect with format {source.format}; leave it out"
+        for place, source in sources.items()
+        for column, formats in COLUMNS.items()
+        if getattr(source, column) != getattr(PromptColumns(), column) and source.format not in formats
+    ]
+    addresses = {f"{place}.uri": source.uri for place, source in sources.items()}
+    if recipe.align.prompts:
+        addresses["align.prompts"] = recipe.align.prompts
+    wrong += [
+        f"{place}: {uri}: {why}"
+        for place, uri in addresses.items()
+        if not why_no_address(uri) and (why := why_no_format(uri))
+    ]
+    if wrong:
         raise RecipeError(*wrong)
 
 

@@ -132,6 +132,31 @@ RECIPES = {
         KITCHEN + "sft: {data: [{uri: 'kitchen://dialogues'}, {uri: 'kitchen://dialogues'}]}\n",
         r"sft.data\[1\]: stands in sft.data\[0\] too; leave one of them out",
     ),
+    "rows of a format that nobody reads": (
+        KITCHEN + "sft: {data: [{uri: '{folder}/rows.csv'}]}\n",
+        r"sft.data\[0\].uri: .*/rows.csv: unknown format; the name must end in one of .jsonl, ",
+    ),
+    "prompts of a format that nobody reads": (
+        KITCHEN + "align: {method: grpo, prompts: 'https://h/rows.csv'}\n",
+        "align.prompts: https://h/rows.csv: unknown format; the name must end in",
+    ),
+    "one column as question and answer": (
+        KITCHEN
+        + "sft: {data: [{uri: 'kitchen://dialogues', format: prompt_answer, prompt_field: a, answer_field: a}]}\n",
+        r"sft.data\[0\]: answer_field: 'a' is the prompt_field; name two columns",
+    ),
+    "column that the format ignores": (
+        KITCHEN + "sft: {data: [{uri: 'kitchen://dialogues', prompt_field: a}]}\n",
+        r"sft.data\[0\].prompt_field: without effect with format messages",
+    ),
+    "no weight for the only source": (
+        KITCHEN + "mixture: {weights: {kitchen: 0}}\n",
+        r"mixture.weights={'kitchen': 0.0}; at least one must be above 0",
+    ),
+    "number in parts": (
+        KITCHEN + "pretrain: {tokens: 20_480}\n",
+        "line 3, pretrain.tokens: 20_480 may mean a number or a text; write the number in digits alone",
+    ),
     "rate that only a text can be": (KITCHEN + "sft: {learning_rate: 1e300}\n", "sft.learning_rate=1e.300; 1e-12 to"),
     "list that is not there": (KITCHEN + "extract: {blocked: ['{folder}/no.txt']}\n", "no.txt: no such file"),
 }

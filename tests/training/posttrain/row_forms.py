@@ -6,9 +6,11 @@ trained; `\u23ce` is a line end. A form is kept whole where all that it says is 
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from training.data.sources import json_of_row
 from training.generate.turns import Message, is_trained, written
 from training.posttrain.rows.forms import CONVERSATION_READERS, PREFERENCE_READERS, Pair, RatedAnswer, read_prompt
 from training.posttrain.rows.source import read_row
@@ -68,6 +70,14 @@ def lines(made: Any) -> list[str]:
 
 def line(message: Message) -> str:
     return f"{message['role']}{'*' if is_trained(message) else ''}: {written(message)}"
+
+
+def called(arguments: Any, **more: Any) -> dict[str, Any]:
+    """Return a conversation that ends with a call of these arguments."""
+    return {
+        "messages": [user(), answer(None, tool_calls=[{"function": {"name": "f", "arguments": arguments}}])],
+        **more,
+    }
 
 
 ASKED, SAID = f"user: {Q}", f"assistant*: {A}"
@@ -534,6 +544,156 @@ FORMS = (
         name="half a character",
         row={"messages": [user(), answer("\ud83d")]},
         why_not="content_is_not_unicode",
+    ),
+    # texts of JSON, and arguments of calls
+    Form(
+        name="messages as a text of JSON (fastparquet)",
+        row={"messages": json.dumps([user(), answer()])},
+        gives=ONE,
+    ),
+    Form(name="messages as a text that is cut", row={"messages": '[{"role": "user"'}, why_not="messages_are_not_json"),
+    Form(
+        name="tool_calls as a text of JSON",
+        row={"messages": [user(), answer(None, tool_calls=json.dumps([{"type": "function", "function": CALL}]))]},
+        gives=CALLED[:2],
+    ),
+    Form(
+        name="parameters of tools as a text (Nemotron)",
+        row={"tools": [{"name": "f", "parameters": '{"a": "int"}'}], "messages": [user(), answer()]},
+        gives=('system: Tools: [{"name": "f", "parameters": "{\\"a\\": \\"int\\"}"}]', *ONE),
+    ),
+    Form(
+        name="arguments with empty columns (Arrow)",
+        row=called({"a": 3, "b": None}),
+        gives=(ASKED, 'assistant*: Tool call: {"name": "f", "arguments": {"a": 3, "b": null}}'),
+    ),
+    Form(name="no arguments", row=called(""), gives=(ASKED, 'assistant*: Tool call: {"name": "f", "arguments": {}}')),
+    Form(
+        name="arguments as given",
+        row=called('{"a":1.10}'),
+        gives=(ASKED, 'assistant*: Tool call: {"name": "f", "arguments": {"a":1.10}}'),
+    ),
+    Form(name="arguments that are cut", row=called('{"a": 3,'), why_not="arguments_are_not_json"),
+    Form(name="arguments of Python", row=called("{'a': 3}"), why_not="arguments_are_not_json"),
+    Form(name="arguments with a key twice", row=called('{"a": 3, "a": 4}'), why_not="arguments_are_not_json"),
+    Form(name="arguments with NaN", row=called({"a": float("nan")}), why_not="arguments_are_not_json"),
+    Form(name="arguments as a list", row=called("[3]"), why_not="arguments_are_not_an_object"),
+    Form(name="arguments as a number", row=called(0), why_not="arguments_are_not_an_object"),
+    Form(name="arguments written twice", row=called(json.dumps('{"a": 3}')), why_not="arguments_are_not_an_object"),
+    Form(
+        name="Glaive, a call with a text in single quotes",
+        format="sharegpt",
+        row={"conversations": [*share(Q), {"from": "function_call", "value": '{"name": "f", "arguments": \'{}\'}'}]},
+        why_not="call_is_not_json",
+    ),
+    Form(
+        name="results of two calls in another order",
+        row={
+            "messages": [
+                user(),
+                answer(None, tool_calls=[{"id": "c1", "function": CALL}, {"id": "c2", "function": CALL}]),
+                {"role": "tool", "tool_call_id": "c2", "content": "12"},
+                answer(),
+            ]
+        },
+        why_not="tool_result_of_another_call",
+    ),
+    Form(
+        name="OpenAI, an answer of null",
+        row={"messages": [user(), answer(None, audio=None, annotations=[])]},
+        why_not="empty_content",
+    ),
+    # thoughts and numbers
+    Form(
+        name="a thought in the text and beside it",
+        row={"messages": [user(), answer(f"<think>\n3*4\n</think>\n\n{A}", reasoning_content="3*4")]},
+        why_not="thought_given_twice",
+    ),
+    Form(
+        name="OpenRouter reasoning_details",
+        row={"messages": [user(), answer(reasoning="3*4", reasoning_details=[{"text": "3*4"}])]},
+        why_not="unread_field:reasoning_details",
+    ),
+    Form(
+        name="a price as a number",
+        format="question_answer",
+        row=json_of_row('{"question": "How much?", "answer": 1.10}'),
+        gives=("user: How much?", "assistant*: 1.10"),
+    ),
+    Form(
+        name="a large number as right answer",
+        format="prompts",
+        row=json_of_row('{"prompt": "How many?", "answer": 6.02e23}'),
+        gives=("user: How many?", "right: 6.02e23"),
+    ),
+    # answers that are rated, and others
+    Form(
+        name="KTO, label 0",
+        format="unpaired",
+        row={"prompt": Q, "completion": B, "label": 0},
+        gives=(ASKED, f"bad: {B}"),
+    ),
+    *(
+        Form(
+            name=f"KTO, label {label!r}",
+            format="unpaired",
+            row={"prompt": Q, "completion": A, "label": label},
+            why_not="label_is_not_true_or_false",
+        )
+        for label in ("good", "True", -1, 0.5)
+    ),
+    Form(
+        name="KTO, answer in the messages",
+        format="unpaired",
+        row={"messages": [user(), answer()], "label": True},
+        why_not="prompt_ends_with_an_answer",
+    ),
+    Form(
+        name="several answers in a list",
+        format="prompt_answer",
+        more={"answer_field": "completion"},
+        row={"prompt": Q, "completion": [A, B]},
+        why_not="completion_is_not_text",
+    ),
+    Form(
+        name="pair of two questions",
+        format="chosen_rejected",
+        row={"chosen": [user(), answer()], "rejected": [user("And 3*5?"), answer(B)]},
+        why_not="prompts_differ",
+    ),
+    Form(
+        name="pair, a text and messages",
+        format="chosen_rejected",
+        row={"prompt": Q, "chosen": A, "rejected": [answer(B)], "score_chosen": "8"},
+        gives=PAIR,
+    ),
+    Form(
+        name="HelpSteer3",
+        format="chosen_rejected",
+        row={"context": [user()], "response1": A, "response2": B, "overall_preference": -2},
+        why_not="missing_chosen",
+    ),
+    Form(
+        name="DAPO prompts",
+        format="prompts",
+        row={"prompt": [user()], "reward_model": {"ground_truth": "12"}, "data_source": "x"},
+        why_not="unread_field:reward_model",
+    ),
+    Form(
+        name="system and developer",
+        row={"messages": [{"role": "system", "content": "a"}, {"role": "developer", "content": "b"}, user(), answer()]},
+        why_not="system_message_inside",
+    ),
+    Form(name="DeepSeek prefix", row={"messages": [user(), answer(prefix=True)]}, why_not="unread_field:prefix"),
+    Form(
+        name="SmolTalk2, settings of the template",
+        row={"messages": [user(), answer()], "chat_template_kwargs": {"enable_thinking": False}},
+        why_not="unread_field:chat_template_kwargs",
+    ),
+    Form(
+        name="OpenR1",
+        row={"problem": Q, "solution": "12", "messages": [user(), answer()]},
+        why_not="unread_field:problem,solution",
     ),
 )
 

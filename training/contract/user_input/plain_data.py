@@ -27,7 +27,7 @@ SHOWN_CHARACTERS, SHOWN_PLACE = 40, 80
 CORE = "tag:yaml.org,2002:"
 STRUCTURES = {None, "!", CORE + "map", CORE + "seq"}  # tags that change nothing of a mapping or a list
 LONE_HALF = re.compile("[\ud800-\udfff]")
-OCTAL = re.compile(r"[-+]?0[0-7]+")
+OCTAL, OTHER_BASE = re.compile(r"[-+]?0[0-7]+"), re.compile(r"[-+]?0[bx]")
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -254,14 +254,11 @@ def _word(text: str) -> Any:
     if len(text) > MOST_DIGITS:
         raise _TwoMeanings(f"… is a number of more than {MOST_DIGITS} digits")
     plain = text.replace("_", "")
-    if kind == "float":
-        return _finite(plain)
+    if plain != text or OTHER_BASE.match(plain):
+        raise _TwoMeanings(f"may mean a number or a text; write the number in digits alone, or '{text}' in quotes")
     if OCTAL.fullmatch(plain):
         raise _TwoMeanings(f"may mean {int(plain, 8)}, {int(plain)} or a text; write the number, or '{text}' in quotes")
-    try:
-        return int(plain, 0)
-    except ValueError:  # of `0x_`
-        return text
+    return _finite(plain) if kind == "float" else int(plain)
 
 
 def _kind(text: str) -> str:

@@ -16,7 +16,8 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from training.generate.turns import Call, Message, written
+from training.data.sources import json_of_row
+from training.generate.turns import THOUGHT, Call, Message, written
 
 ROLES = {
     "system": "system",
@@ -160,7 +161,8 @@ def messages_of(values: Any, ignore: Collection[str] = ()) -> list[Message]:
     Raise MalformedRow for anything else, and Unusable for a message with a part that nothing reads, or for a result of
     a tool that is not one of the call in its place.
     """
-    if not isinstance(values, (list, tuple)) or not values:
+    values = _list(values, "messages")
+    if not values:
         raise MalformedRow("messages_are_not_a_list")
     messages: list[Message] = []
     called: list[tuple[str, str]] = []  # id and name of the calls whose results follow
@@ -225,6 +227,8 @@ def _messages_of(fields: Fields) -> Iterator[tuple[Message, Named]]:
         return
     message = said(role, blocks.text if calls and not blocks.text.strip() else checked_text(blocks.text, "content"))
     if thought:
+        if message["content"].lstrip().startswith(THOUGHT.strip()):
+            raise Unusable("thought_given_twice")
         message["reasoning_content"] = thought
     if calls:
         message["tool_calls"] = calls
@@ -287,18 +291,42 @@ class _Blocks:
 
 
 def _list(value: Any, name: str) -> Sequence[Any]:
+    """Return a list, which may be given as a text of JSON."""
+    if isinstance(value, str) and value.lstrip().startswith("["):
+        value = _json(value, f"{name}_are")
     if value is not None and not isinstance(value, (list, tuple)):
         raise MalformedRow(f"{name}_are_not_a_list")
     return value or ()
 
 
+def _json(text: str, name: str) -> Any:
+    """Return the value of a text of JSON in a row, in which no key stands twice and every number is finite."""
+    try:
+        json.dumps(value := json_of_row(text), allow_nan=False)
+    except (ValueError, RecursionError):
+        raise MalformedRow(f"{name}_not_json") from None
+    return value
+
+
 def _calls_in(text: str) -> Sequence[Any]:
     """Return the calls in the text of a turn that is one: a JSON object, or a list of them."""
-    try:
-        value = json.loads(checked_text(text, "content"))
-    except json.JSONDecodeError:
-        raise MalformedRow("call_is_not_json") from None
+    value = _json(checked_text(text, "content"), "call_is")
     return value if isinstance(value, list) else [value]
+
+
+def _arguments(value: Any) -> str:
+    """Return the arguments of a call as the text of an object, which is the one in the row if that has one."""
+    try:
+        text = (
+            value
+            if isinstance(value, str)
+            else json.dumps({} if value is None else value, ensure_ascii=False, allow_nan=False)
+        )
+    except ValueError:
+        raise MalformedRow("arguments_are_not_json") from None
+    if not isinstance(_json(checked_text(text, "arguments"), "arguments_are"), dict):
+        raise MalformedRow("arguments_are_not_an_object")
+    return text
 
 
 def _call(value: Any, ignore: Collection[str]) -> tuple[Call, str]:
@@ -314,7 +342,4 @@ def _call(value: Any, ignore: Collection[str]) -> tuple[Call, str]:
     for one in (fields, outer):
         one.take("index")  # its place in the list
         one.check_all_taken(())
-    if not isinstance(arguments, str):
-        arguments = json.dumps({} if arguments is None else arguments, ensure_ascii=False)
-    function = {"name": name, "arguments": checked_text(arguments, "arguments")}
-    return {"type": "function", "function": function}, str(identity or "")
+    return {"type": "function", "function": {"name": name, "arguments": _arguments(arguments)}}, str(identity or "")

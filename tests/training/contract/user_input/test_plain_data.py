@@ -59,6 +59,10 @@ YAML = {
     "set": ("a: !!set {b}", "line 1, a: the tag tag:yaml.org,2002:set is not read"),
     "list as a key": ("? [a]\n: 1", "line 1: a mapping or list as a key; a key is one word"),
     "nothing as a key": ("~: 1", "line 1: None as a key; a key is one word"),
+    **{
+        f"{text} for a number": (f"a: {text}", f"line 1, a: {text} may mean a number or a text; write the number in")
+        for text in ("20_480", "0x1F", "-0b11", "1_0.5", "0x_")
+    },
     "two documents": ("a: 1\n---\nb: 2\n", "line 2: a second document begins; a file holds one"),
     "NUL": ('a: "b\\0"', "line 1, a: U+0000 or half of a surrogate pair"),
     "half of a pair": ('a: "\\ud800"', "not readable as YAML: line 1, column 7: found invalid Unicode character"),
@@ -103,7 +107,7 @@ def test_yaml_where_libyaml_is_not_there(text, said, monkeypatch):
 
 
 def test_what_has_one_meaning_is_read():
-    text = "a: &a {x: 1, y: 0x1F}\nb: {<<: *a, x: 2}\nc: [1_000, 1.5e+3, 1e-4, -0, 'no', y, ~, true, !!str 010]\n"
+    text = "a: &a {x: 1, y: 31}\nb: {<<: *a, x: 2}\nc: [1000, 1.5e+3, 1e-4, -0, 'no', y, ~, true, !!str 010]\n"
     assert yaml_value(text.encode(), "f.yaml") == {
         "a": {"x": 1, "y": 31}, "b": {"x": 2, "y": 31}, "c": [1000, 1500.0, "1e-4", 0, "no", "y", None, True, "010"],
     }  # fmt: skip
