@@ -378,7 +378,7 @@ class KeyTwice(ValueError):
 class WrittenFloat(float):
     """A number as a row has it: its text is the one in the row, such as 1.10."""
 
-    __slots__ = ("_text",)
+    _text: str
 
     def __new__(cls, text: str) -> WrittenFloat:
         """Return the number of a text."""
