@@ -34,6 +34,7 @@ DATA_VARIABLE = "PEDIGREE_DATA"
 # Object stores that fsspec may open. Endpoints and credentials are in fsspec's own configuration.
 STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "hdfs", "memory")
 MOST_SHOWN = 80  # characters of a key in an error
+WESTERN_SHARE = 0.08  # most letters beyond ASCII of a text in Windows-1252
 MAX_WHOLE_BYTES = 1 << 30  # of a file without lines
 FORMATS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".json", ".parquet", ".txt", ".txt.gz", ".zip")
 
@@ -317,7 +318,7 @@ def read_rows(
         elif name.endswith(".zip"):
             yield from _zip_rows(seekable(stream), uri)
         else:
-            yield {"text": decoded(_whole(stream, uri)), "name": name}
+            yield {"text": decoded(_whole(stream, uri), uri), "name": name}
 
 
 def why_no_format(uri: str) -> str:
@@ -466,7 +467,7 @@ def _zip_rows(stream: BinaryIO, uri: str) -> Iterator[dict[str, Any]]:
                 raise DataError(f"{uri}: no .txt file in it")
             for name in names:
                 with archive.open(name) as member:
-                    yield {"text": decoded(_bounded(member, f"{uri}: {name}")), "name": name}
+                    yield {"text": decoded(_bounded(member, f"{uri}: {name}"), f"{uri}: {name}"), "name": name}
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, zlib.error) as error:
         raise DataError(f"{uri}: not a readable zip file: {error}") from None
 
@@ -489,13 +490,17 @@ def _bounded(stream: IO[bytes], name: str) -> bytes:
     return data
 
 
-def decoded(data: bytes) -> str:
+def decoded(data: bytes, name: str) -> str:
     """Return a text file's bytes as text: UTF-8 (with or without a byte-order mark), otherwise Windows-1252.
 
-    Line ends become newlines.
+    Line ends become newlines. Raise DataError where the second is a guess: of a byte that it lacks, or of more letters
+    beyond ASCII than a text in a Western language has.
     """
     try:
         text = data.decode("utf-8-sig")
-    except UnicodeDecodeError:
+    except UnicodeDecodeError as error:
+        beyond = len(data.translate(None, bytes(range(128))))
         text = data.decode("cp1252", errors="replace")
+        if beyond > WESTERN_SHARE * len(data) or "\ufffd" in text:
+            raise DataError(f"{name}: not UTF-8 from byte {error.start} on; save it as UTF-8") from None
     return io.StringIO(text, newline=None).read()

@@ -158,6 +158,10 @@ RECIPES = {
         "line 3, pretrain.tokens: 20_480 may mean a number or a text; write the number in digits alone",
     ),
     "rate that only a text can be": (KITCHEN + "sft: {learning_rate: 1e300}\n", "sft.learning_rate=1e.300; 1e-12 to"),
+    "file that opens and cannot be read": (
+        KITCHEN + "extract: {blocked: ['/proc/self/mem']}\n",
+        "/proc/self/mem: is no file that can be opened",
+    ),
     "list that is not there": (KITCHEN + "extract: {blocked: ['{folder}/no.txt']}\n", "no.txt: no such file"),
 }
 

@@ -69,7 +69,16 @@ def test_a_text_file_is_one_row_and_a_zip_one_for_each_text(tmp_path: Path):
 
 
 def test_text_that_is_not_utf8_is_read_as_windows_1252():
-    assert decoded("naïve “quotes”".encode("cp1252")) == "naïve “quotes”"
+    text = "The naïve café put “quotes” around its whole menu."
+    assert decoded(text.encode("cp1252"), "a.txt") == text
+
+
+@pytest.mark.parametrize(
+    "data", ["Вчера мы были в горах.".encode("cp1251"), "Příliš žluťoučký kůň".encode("cp1250"), b"a \x81 " * 9]
+)
+def test_text_that_may_be_of_any_charset_is_refused(data):
+    with pytest.raises(DataError, match=r"a\.txt: not UTF-8 from byte"):
+        decoded(data, "a.txt")
 
 
 def test_a_data_uri_needs_the_variable_and_names_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

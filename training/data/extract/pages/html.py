@@ -51,6 +51,8 @@ META_CHARSET = re.compile(
 META_BYTES = 2048  # the standard reads 1024, but long comments before the first meta element are common
 SINGLE_BYTE = ("cp125", "iso8859", "koi8", "mac-")
 ASCII = bytes(range(128))
+# In a text of the wrong charset: characters that no text has, and signs between two letters.
+DAMAGED = re.compile(r"[\x80-\x9f\ufffd]|(?<=[^\W\d_])[¡-©«¬®¯±-³¶¸¹»-¿×÷](?=[^\W\d_])")
 RARE_LETTERS = 0.05  # of the bytes of a text; Czech has 0.15, Italian 0.01
 PYTHON_CODECS = {"gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "big5": "big5hkscs", "iso8859-11": "cp874"}
 
@@ -301,11 +303,24 @@ def decode(body: bytes, content_type: str) -> Decoded:
 def decode_text(body: bytes) -> str:
     """Decode a text file, which declares no charset: UTF-8, else Windows-1252 or the charset that is detected.
 
-    Of the two the one is used with fewer damaged characters, then the one in which a language is recognized better. A
-    few letters beyond ASCII tell nothing of their charset, so they are read as Windows-1252.
+    Of these the one is used with fewest damaged characters, then the one in which a language is recognized best. A few
+    letters beyond ASCII tell nothing of their charset, so they are read as Windows-1252 if that damages none.
     """
+    try:
+        return body.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        western = _decoded(body, "cp1252").text
     are_few = len(body.translate(None, ASCII)) < RARE_LETTERS * len(body)
-    return _by_bytes(body, ["cp1252"] if are_few else ["cp1252", _detected(body)]).text
+    if are_few and not DAMAGED.search(western):
+        return western
+    found = detect_encoding(body) or "utf-8"
+    detected = _decoded(body, "cp1251" if found == "utf-8" else found).text  # it is not UTF-8
+    if found == "iso8859-2" and DAMAGED.search(detected):
+        detected = _decoded(body, "cp1250").text
+    texts = [western, detected]
+    fewest = min(len(DAMAGED.findall(text)) for text in texts)
+    left = [text for text in texts if len(DAMAGED.findall(text)) == fewest]
+    return max(left, key=lambda text: _is_language(Decoded(text=text, charset="")))
 
 
 def _by_bytes(body: bytes, declared: list[str]) -> Decoded:
