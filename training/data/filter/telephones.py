@@ -92,6 +92,7 @@ _DIALLED = re.compile(
     rf"[0(+]|[2-9]\d{{2}}{_SEPARATOR}[2-9]\d{{2}}{_SEPARATOR}\d{{4}}\Z|\d{{5,}}{_SEPARATOR}?\d{{4,}}\Z"
     r"|[1-9]\d{1,3}-\d{2,4}-\d{2,4}(?:-\d\d)?\Z|[1-9]\d \d{3} \d{4}\Z|1[38]00[ \-]\d{3}[ \-]\d{3}\Z"
     r"|[1-9]\d(?:\d[ .]\d\d|[ .]\d{3})[ .]\d\d[ .]\d\d\Z|[4-9]\d\d \d\d \d{3}\Z|3\d\d[ ./\-]\d{6,7}\Z"
+    r"|1[3-9]\d[ \-]\d{4}[ \-]\d{4}\Z|8 \(?\d{3,4}\)? \d{2,3}[ \-]"
     r"|[2-9]\d{3}[ \-]\d{4}\Z"
     r"|2\d{2,3} \d{5,7}\Z|69\d\d \d{3} \d{3}\Z|[1-9]\d (?:9\d{4}|\d{4})[ \-]\d{4}\Z|[2-9]\d\d[ .]\d{3}[ .]\d{3,4}\Z"
 )
@@ -121,6 +122,10 @@ _OTHER_BEFORE = re.compile(
     r"|(?i:\bn[ro]\.?|nº|n°|№|#) ?(?:\w+ )?\Z"
 )
 _POSTCODE = re.compile(r"\d{5}-\d{3}\Z")
+# After a word for a booking: the sign of its number. After digits in threes: what they count, or the year of a count.
+_NUMERAL = re.compile(r"(?i)\s*(?:no?[.:]?o?|n°|#|c\.|nr[.:]?|num[.:]?|szam)\s*\Z")
+_THINGS = re.compile(r"\s+(?:\w{4,}|\w{1,3}\s+(?:19|20)\d\d\b)")
+_CODED = re.compile(r"(?:numm?er\w*|numero|nro|nr|numret|codes?|kode?n?|szam\w*|番号)\Z")  # ends of compounds
 _NEXT = re.compile(r"[\s.,;/|&()•·\-–、，،]*(?:\w{1,6}\b[.:]?\s*)?[:(]?\s*\Z")  # between two numbers
 _CLAUSE_ENDS = re.compile(r"[!?。！？;؛]\s*\w|\w{4,}\.\s+\w|\w[^\n]*\n|\n[^\n]*\w")
 _SHUT = re.compile(r"[\n.!?;。]|\d")  # ends the clause of a number
@@ -136,7 +141,16 @@ def folded(text: str) -> str:
     )
 
 
-KINDS = ("other", "said", "label", "perhaps", "number", "counted")  # of words; the first that fits counts
+KINDS = (
+    "other",
+    "said",
+    "label",
+    "perhaps",
+    "about",
+    "booked",
+    "number",
+    "counted",
+)  # of words; the first that fits counts
 
 
 @cache
@@ -162,7 +176,7 @@ def _alternatives(words: Iterable[str]) -> Iterator[str]:
             plain = rf"\w*{plain}"
         (ends[r"\w*" if word.endswith("*") else ""] if is_spaced else anywhere).append(plain)
     yield from _by_first(anywhere)
-    yield from (rf"\b(?:{'|'.join(_by_first(plain))}){end}\b" for end, plain in ends.items() if plain)
+    yield from (rf"\b(?:{'|'.join(_by_first(plain))}){end}(?!\w)" for end, plain in ends.items() if plain)
 
 
 def _by_first(patterns: Iterable[str]) -> Iterator[str]:
@@ -273,7 +287,10 @@ def _pieces(run: re.Match[str]) -> Iterator[list[Span]]:
     for place in range(1, len(groups)):
         between = text[groups[place - 1][1] : groups[place][0]]
         is_parted = _PARTED.fullmatch(between) or (between.isspace() and text[groups[place][0]] == "0")
-        if is_parted and sum(sizes[first:place]) >= 6 and sum(sizes[place:]) >= 6:
+        is_remark = between.endswith(" (") and ")" not in text[groups[place][1] :]  # an hour or a year in brackets
+        if (is_parted and sum(sizes[place:]) >= 6 and sum(sizes[first:place]) >= 6) or (
+            is_remark and sum(sizes[first:place]) >= 9
+        ):
             yield _with_brackets(text, groups[first:place], base)
             first = place
     yield _with_brackets(text, groups[first:], base)
@@ -316,13 +333,14 @@ def _is_announced(text: str, span: Span, last: int, *, is_whole: bool) -> bool:
         return False
     if not is_whole and word not in ("said", "label"):
         return False
-    if word and not re.search(r"\d{3}", between) and _fits(number, digits, word, between, text[end : end + 2]):
+    after = text[end : end + _MOST_AFTER]
+    if word and not re.search(r"\d{3}", between) and _fits(number, digits, word, between, after):
         return not (_is_amount(number) and _names_other(clause))
     if is_next and len(clause) < 24 and _NEXT.match(clause) and len(digits) >= (7 if _is_dialled(number) else 9):
         return is_national(digits)
     if not 9 <= len(digits) <= 12:
         return False
-    after = text[end : end + _MOST_AFTER].partition("<")[0]
+    after = after.partition("<")[0]
     kind, between = _first(after)
     if kind in ("said", "label") and (between == " (" or (kind == "said" and _is_dialled(number))):
         return is_national(digits, is_local=between == " (")
@@ -356,7 +374,9 @@ def _fits(number: str, digits: str, word: str, between: str, after: str) -> bool
         )
     if word == "label" and not is_direct and (between[:1] not in (".", ":") or len(words) > 3):
         word = "perhaps"
-    if word == "perhaps" and not is_marked:
+    if word in ("about", "booked") and _is_counted(number, word, between, after):
+        return False
+    if word in ("perhaps", "about", "booked") and not (is_marked and (word == "perhaps" or not number.isdigit())):
         return (
             len(words) <= 8
             and not (_GROUPED.fullmatch(number) and len(digits) != 9)
@@ -385,6 +405,14 @@ def _is_dialled(number: str) -> bool:
     return bool(_DIALLED.match(number) or PAIRS_OF_EIGHT.match(number))
 
 
+def _is_counted(number: str, word: str, between: str, after: str) -> bool:
+    """Whether digits beside a word such as `office` or `bookings` say how many there are, or which booking is meant."""
+    is_bare = number.isdigit()
+    is_code = word == "booked" and (_NUMERAL.match(between) or (is_bare and not between.strip()))
+    is_count = _GROUPED.fullmatch(number) and _THINGS.match(after)
+    return bool(is_code or is_count or (is_bare and number[0] != "0" and len(between.split()) > 4))
+
+
 def _is_ascending(number: str) -> bool:
     """Whether groups of two digits grow to 50 at most, as those of a lottery do."""
     groups = _GROUP.findall(number)
@@ -405,9 +433,14 @@ def _nearest(clause: str) -> tuple[str, str]:
     ends = re.search(r"\w", between) and _CLAUSE_ENDS.search(between.lstrip("."))
     if ends or between.count("\n") > 1:
         return "", ""
-    if kind in ("perhaps", "number") and len(words) > 1:
-        earlier = str(words[-2].lastgroup)
-        is_near = len(plain[words[-2].end() : words[-1].start()].split()) <= 5
+    if kind == "booked" and _CODED.search(words[-1][0]):
+        return "other", between
+    if kind in ("perhaps", "about", "booked", "number") and len(words) > 1:
+        earlier, within = str(words[-2].lastgroup), plain[words[-2].end() : words[-1].start()].split()
+        is_near = len(within) <= 5
+        if {kind, earlier} == {"booked", "number"} and len(within) <= (kind == "booked"):
+            is_said = kind == "booked" and len(words) > 2 and words[-3].lastgroup in ("said", "label", "perhaps")
+            return ("said" if is_said else "other"), between
         if is_near and (earlier in ("said", "label", "other") or (kind, earlier) == ("number", "perhaps")):
             return ("other" if earlier == "other" else "said"), between
     return kind, between
