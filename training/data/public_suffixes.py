@@ -29,6 +29,11 @@ def is_public_suffix(domain: str) -> bool:
     return name in rules or (f"*.{above}" in rules and f"!{name}" not in rules)
 
 
+def is_top_level(name: str) -> bool:
+    """Whether a name of letters is a top-level domain that exists, such as `museum`."""
+    return name.lower() in _rules()
+
+
 @cache
 def _rules() -> frozenset[str]:
     """Return the rules of the public suffix list, with domains of other letters in Punycode."""

@@ -20,6 +20,7 @@ from urllib.parse import unquote
 
 from training.data.filter import telephones
 from training.data.filter.telephones import LETTERS, OTHER_NUMBER, PAIRS_OF_EIGHT, before, digits_of
+from training.data.public_suffixes import is_top_level
 
 PLACEHOLDERS = {
     "email": "<EMAIL>",
@@ -198,7 +199,8 @@ def _find_emails(text: str) -> Iterator[Span]:
             name = _NAME.search(before) or _NAME_IN_OTHER_SCRIPT.search(before)
             if name and _is_email(text, at - len(name[0]), host):
                 rest = _REST_OF_HOST.match(text, host.end())
-                yield at - len(name[0]), (rest or host).end()
+                goes_on = rest is not None and is_top_level(re.split(r"\W+", rest[0].rstrip("])}> "))[-1])
+                yield at - len(name[0]), (rest if goes_on and rest else host).end()
         at = text.find("@", host.end() if host else at + 1)
 
 
@@ -234,6 +236,12 @@ _SAID = re.compile(
 _HAS_SAID = re.compile(rf" (?:{_DOT_WORD}) (?:{_TOP_SAID.lower()})\b".replace("A-Z", "a-z"))
 _HAS_MAILED = re.compile(rf" at (?:[a-z0-9-]{{1,63}}\.)+(?:{_TOP_SAID})\b".replace("A-Z", "a-z"))
 _HAS_SPACED = re.compile(rf"@ ?(?:(?<= @)|(?<=@ ))(?:[a-z0-9-]{{1,63}}\.)+(?:{_TOP_SAID})\b".replace("A-Z", "a-z"))
+# With the sign itself, any top-level domain that exists.
+_SIGN_SAID = re.compile(
+    rf"(?i)(?<![\w.@])(?P<it>[A-Z0-9][\w.+-]{{0,63}}@[A-Z0-9-]{{1,63}}"
+    rf"(?:(?: (?:{_DOT_WORD}) |\.)[A-Z0-9-]{{1,63}}){{0,3}} (?:{_DOT_WORD}) (?P<top>[A-Z]{{3,24}}))(?![\w@])"
+)
+_HAS_SIGN_SAID = re.compile(rf"@[a-z0-9.-]{{1,63}} (?:{_DOT_WORD}) ")
 # Archives of mailing lists write `john.doe at example.org`; others put blanks around the sign.
 _MAILED = re.compile(
     rf"(?i)(?<![\w.@/])(?P<it>(?P<name>[A-Z0-9][\w.+-]{{0,63}})(?: at | ?@ | @)"
@@ -672,6 +680,7 @@ _FINDERS: tuple[tuple[str, Callable[[str], Iterator[Span]]], ...] = (
     ("email", _find_emails),
     ("email", _find_written_emails),
     ("email", _beside(_HAS_SAID, _SAID, _is_said)),
+    ("email", _beside(_HAS_SIGN_SAID, _SIGN_SAID, lambda match: is_top_level(match["top"]))),
     ("email", _beside(_HAS_MAILED, _MAILED, _is_mailed)),
     ("email", _beside(_HAS_SPACED, _MAILED, _is_mailed)),
     ("email", _find_encoded_emails),
