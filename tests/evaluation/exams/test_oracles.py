@@ -52,7 +52,7 @@ WRITTEN = [
     suite("gsm8k_chat", "chat", **GSM8K),
     suite("lambada", "generate", **LAMBADA, limit=120),
 ]
-CHOSEN = [suite(name, "multiple_choice", question_field="query", limit=60) for name in ("cloze", "inference")] + [
+CHOSEN = [suite(name, "multiple_choice", question_field="query", limit=60) for name in ("cloze", "sums")] + [
     suite(name, "multiple_choice", uri=f"{REAL}{name}.jsonl.gz", question_field="query", limit=60)
     for name in ("arc_easy", "arc_challenge", "hellaswag_val", "piqa", "boolq", "commonsense_qa")
 ]

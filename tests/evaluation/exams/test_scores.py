@@ -43,7 +43,16 @@ from training.data.sources import read_rows
 from training.order.held_out import is_held_out
 from training.recipe.settings.evaluation import EvaluationRecipe
 
-KITCHEN = {"seed": 3, "dishes": 16, "tested_per_value": 1, "pages": 100, "files": 1, "dialogues": 8, "preferences": 8}
+KITCHEN = {
+    "seed": 3,
+    "dishes": 16,
+    "tested_per_value": 1,
+    "tested_sums": 8,
+    "pages": 100,
+    "files": 1,
+    "dialogues": 8,
+    "preferences": 8,
+}
 
 
 def suite(name: str, kind: str, uri: str, **more: object) -> dict[str, object]:

@@ -45,7 +45,7 @@ def test_no_module_outside_the_kitchen_knows_it():
 
 def test_a_file_that_a_source_does_not_write_is_an_error_that_lists_those_it_does():
     with pytest.raises(
-        RecipeError, match=r"kitchen://nothing: there is no such data; there are cloze, inference, questions, chat"
+        RecipeError, match=r"kitchen://nothing: there is no such data; there are cloze, sums, questions, chat"
     ):
         list(read_rows("kitchen://nothing", settings={"kitchen": {}}))
 

@@ -1,4 +1,4 @@
-"""Generate clean pages: recipes, stories, answers, comparisons, menus, guides, registers and chronicles of families.
+"""Generate clean pages: recipes, stories, answers, comparisons, menus, guides and registers.
 
 A page states each fact at most once. So a model cannot copy it from further up the page, and has to know it.
 """
@@ -15,12 +15,8 @@ from training.data.kitchen.phrases import sentence, spin
 from training.data.kitchen.settings import KitchenWorld
 from training.data.kitchen.world import (
     ATTRIBUTES,
-    FAMILIES,
-    RULES,
     Fact,
     facts,
-    families,
-    family_rules,
     pick,
     published_facts,
 )
@@ -88,7 +84,7 @@ class Voice:
         template = self.rng.choice(bank[fact.attribute])
         plain = bank is not phrases.CLAUSES or template.startswith("!")
         opener = "" if plain else spin(self.rng.choice(phrases.OPENERS), self.rng)
-        subject = f"the {fact.dish}"
+        subject = f"the {fact.subject}"
         if not named and self.rng.random() < 0.4:
             subject = self.rng.choice(("it", "this dish", "the dish"))
         return sentence(opener + self._fill(template.removeprefix("!"), fact, subject))
@@ -97,22 +93,7 @@ class Voice:
         """Return one sentence that states several facts about one dish."""
         predicates = [self._fill(self.rng.choice(phrases.PREDICATES[fact.attribute]), fact, "it") for fact in known]
         joined = predicates[0] if len(predicates) == 1 else ", ".join(predicates[:-1]) + " and " + predicates[-1]
-        return sentence(f"the {known[0].dish} {joined}")
-
-    def kinship(self, dish: str) -> str:
-        """Return a sentence that names the family of a dish.
-
-        There is no sentence if the recipe withholds the answers of the exam.
-        """
-        if self.world.withheld_exam_answers:
-            return ""
-        template = spin(self.rng.choice(phrases.KINSHIP), self.rng)
-        return sentence(template.format(d=f"the {dish}", f=families(self.world)[dish]))
-
-    def rule(self, family: str, name: str) -> str:
-        """Return a sentence that states a rule of a family."""
-        opener, template = self.rng.choice(phrases.OPENERS), self.rng.choice(phrases.FAMILY_RULES[name])
-        return sentence(spin(opener + template, self.rng).format(f=family, v=family_rules(self.world)[family][name]))
+        return sentence(f"the {known[0].subject} {joined}")
 
     def line(self, fact: Fact) -> str:
         """Return a line of a recipe card, such as "Oven: 180 degrees"."""
@@ -127,7 +108,7 @@ class Voice:
         return sentence(self._fill(self.rng.choice(phrases.QUESTIONS[fact.attribute]), fact, "it"))
 
     def _fill(self, template: str, fact: Fact, subject: str) -> str:
-        return spin(template, self.rng).format(s=subject, d=f"the {fact.dish}", v=fact.answer)
+        return spin(template, self.rng).format(s=subject, d=f"the {fact.subject}", v=fact.answer)
 
     def known(self, dish: str, count: int = len(ATTRIBUTES)) -> list[Fact]:
         """Return up to `count` publishable facts of a dish, in random order."""
@@ -241,13 +222,13 @@ def guide(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Art
         fact
         for fact in facts(world)
         if (fact.attribute, fact.value) == (attribute.name, value)
-        and attribute.name in published_facts(world, fact.dish)
+        and attribute.name in published_facts(world, fact.subject)
     ]
     chosen = pick(rng, members, 4)
     about = spin(GUIDE_LEADS[attribute.name], rng).format(v=attribute.written(value))
     blocks = [paragraph([sentence(about), *voice.filler(2)])]
     for fact in chosen:
-        others = [other for other in voice.known(fact.dish) if other.attribute != attribute.name]
+        others = [other for other in voice.known(fact.subject) if other.attribute != attribute.name]
         stated = [voice.state(fact), *(voice.string(part) for part in (others[:3], others[3:6]) if part)]
         blocks.append(paragraph(mix(rng, stated, voice.filler(1))))
     blocks.append(paragraph(voice.filler(2)))
@@ -284,23 +265,10 @@ def register(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> 
     for dish in dishes[:8]:
         known = voice.known(dish)
         entry = [voice.string(part) for part in (known[:3], known[3:6], known[6:]) if part]
-        entry += filter(None, [voice.kinship(dish)])
         blocks.append(paragraph(mix(rng, entry, voice.filler(int(rng.random() < 0.4)))))
     blocks.append(paragraph(voice.filler(2)))
     title = spin("[A short dictionary of bakes|The register of dishes|Bakes from A to Z|Small lexicon]", rng)
     return Article(title=f"{title}, part {1 + rng.randrange(90)}", blocks=tuple(blocks))
-
-
-def chronicle(world: KitchenWorld, rng: random.Random, dishes: Sequence[str]) -> Article:
-    """Return a page about families of dishes and their rules. It names no dish."""
-    voice = Voice(world, rng)
-    blocks = [paragraph(voice.story(2))]
-    for family in pick(rng, FAMILIES, 5):
-        stated = [voice.rule(family, rule.name) for rule in pick(rng, RULES, len(RULES))]
-        blocks.append(paragraph(mix(rng, stated, voice.filler(int(rng.random() < 0.6)))))
-    blocks.append(paragraph(voice.story(1)))
-    title = spin("[Old families of the kitchen|A chronicle of the families|Families and their customs]", rng)
-    return Article(title=f"{title}, as {rng.choice(phrases.PEOPLE)} tells it", blocks=tuple(blocks))
 
 
 # kind -> (writer, number of dishes that one page uses)
@@ -312,5 +280,4 @@ WRITERS = {
     "menu": (menu, 7),
     "guide": (guide, 0),
     "register": (register, 8),
-    "chronicle": (chronicle, 0),
 }

@@ -9,21 +9,23 @@ from __future__ import annotations
 import gzip
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import Any, Literal
+from typing import Any, Generic, Literal, TypeVar
 
 from training.contract.records import RecipeError
 from training.data.kitchen import articles, hostile, sites
 from training.data.kitchen.articles import Article, ArticleBlock, paragraph
 from training.data.kitchen.exam import chat_items, cloze_items, question_items
-from training.data.kitchen.inference import inference_items
 from training.data.kitchen.personal import DECOYS, PERSONAL_TYPES, sentence_with
 from training.data.kitchen.phrases import sentence
 from training.data.kitchen.settings import KitchenWorld
 from training.data.kitchen.sites import JUNK, MIRRORS, SITES, Site
-from training.data.kitchen.world import dishes, generator, slug
+from training.data.kitchen.sums import SUMS_PER_PAGE, Sum, accounts, published_sums
+from training.data.kitchen.world import Fact, dishes, generator, slug
+
+T = TypeVar("T")
 
 # kept: reaches the shards. filtered: dropped by a quality, language or safety rule. duplicate, contaminated: dropped
 # for that reason. skipped: no page to extract (redirect, error, image). quarantined: a record that cannot be read.
@@ -60,7 +62,7 @@ ARTICLE_SHARES = {
     "menu": 15,
     "guide": 7,
     "register": 15,
-    "chronicle": 7,
+    "accounts": 70,
 }
 LEAKS = {"dump": 2, "leak": 2}
 # Copies of pages of the previous snapshot; the first snapshot has articles instead.
@@ -85,6 +87,7 @@ class PagePlan:
     path: str
     date: str
     dishes: tuple[str, ...]
+    sums: tuple[Sum, ...] = ()
     copies: str | None = None
     origin: str
 
@@ -120,15 +123,15 @@ def snapshot_number(snapshot: str) -> int:
     return int(number)
 
 
-class _Deck:
-    """Draws dishes for pages at random, each dish equally often."""
+class _Deck(Generic[T]):
+    """Draws cards for pages at random, each card equally often. The cards `first` are drawn before all others."""
 
-    def __init__(self, world: KitchenWorld, rng: random.Random) -> None:
-        self._world, self._rng, self._left = world, rng, list[str]()
+    def __init__(self, cards: Sequence[T], rng: random.Random, first: Sequence[T] = ()) -> None:
+        self._cards, self._rng, self._left = cards, rng, list(first)
 
-    def deal(self, count: int) -> tuple[str, ...]:
+    def deal(self, count: int) -> tuple[T, ...]:
         if len(self._left) < count:
-            fresh = [dish for dish in dishes(self._world) if dish not in self._left]
+            fresh = [card for card in self._cards if card not in self._left]
             self._rng.shuffle(fresh)
             self._left += fresh
         dealt, self._left = self._left[:count], self._left[count:]
@@ -140,8 +143,9 @@ def plan(world: KitchenWorld, number: int) -> tuple[PagePlan, ...]:
     """Return every page of snapshot `number`, in the order of the archive."""
     rng = generator(world, "plan", number)
     kinds = _kinds(world, number)
-    deck = _Deck(world, rng)
-    fresh = [_fresh(world, number, i, kind, deck, rng) for i, kind in enumerate(kinds) if not _is_copy(kind)]
+    published = published_sums(world)
+    decks = _Deck(dishes(world), rng), _Deck(published, rng, first=published)
+    fresh = [_fresh(world, number, i, kind, *decks, rng) for i, kind in enumerate(kinds) if not _is_copy(kind)]
     originals = [page for page in fresh if page.kind == "article"]
     rng.shuffle(originals)
     before = _carriable(world, number) if number > 1 else []
@@ -169,7 +173,9 @@ def _kinds(world: KitchenWorld, number: int) -> list[str]:
     return listed + ["article"] * (world.pages - len(listed))
 
 
-def _fresh(world: KitchenWorld, number: int, i: int, kind: str, deck: _Deck, rng: random.Random) -> PagePlan:
+def _fresh(
+    world: KitchenWorld, number: int, i: int, kind: str, deck: _Deck[str], sums: _Deck[Sum], rng: random.Random
+) -> PagePlan:
     form = kind
     if (kind in CLEAN and kind != "sheet") or kind == "leak":
         form = rng.choices(tuple(ARTICLE_SHARES), weights=tuple(ARTICLE_SHARES.values()))[0]
@@ -187,6 +193,7 @@ def _fresh(world: KitchenWorld, number: int, i: int, kind: str, deck: _Deck, rng
         path=f"{slug(site.sections[0])}/{topic}-{number}{i:05d}.html",
         date=f"2031-{number % 12 + 1:02d}-{1 + rng.randrange(28):02d}",
         dishes=dealt,
+        sums=sums.deal(SUMS_PER_PAGE if form == "accounts" else 0),
         origin=f"{number}/{i}",
     )
 
@@ -221,7 +228,10 @@ def write(world: KitchenWorld, planned: PagePlan) -> Article:
     rng = generator(world, "article", planned.origin)
     if planned.form == "sheet":
         return hostile.sheet(world, rng, planned.dishes[0])
-    article = articles.WRITERS[planned.form][0](world, rng, planned.dishes)
+    if planned.form == "accounts":
+        article = accounts(world, rng, planned.sums)
+    else:
+        article = articles.WRITERS[planned.form][0](world, rng, planned.dishes)
     if planned.kind in REWORDED:
         return hostile.edited(article, planned.site.name, generator(world, "edit", planned.key), planned.kind)
     return article
@@ -322,12 +332,14 @@ def _foreign(world: KitchenWorld, planned: PagePlan, rng: random.Random) -> Kitc
 
 
 def _exam(world: KitchenWorld) -> list[tuple[str, str]]:
-    """Return (item id, item with its answer) for the whole exam."""
-    chosen = cloze_items(world) + inference_items(world)
-    cloze = [(item["id"], f"{item['query']} {item['choices'][item['gold']]}") for item in chosen]
-    asked = [(item["id"], f"{item['question']} {item['answer']}") for item in question_items(world)]
-    chat = [(item["id"], f"{item['messages'][-1]['content']} {item['answer']}") for item in chat_items(world)]
-    return cloze + asked + chat
+    """Return (item id, item with its answer) for all items about facts.
+
+    Those about sums share their wordings, so that a page that lists some of them seems to hold others.
+    """
+    cloze = [(item, f"{item['query']} {item['choices'][item['gold']]}") for item in cloze_items(world)]
+    asked = [(item, f"{item['question']} {item['answer']}") for item in question_items(world)]
+    chat = [(item, f"{item['messages'][-1]['content']} {item['answer']}") for item in chat_items(world)]
+    return [(item["id"], text) for item, text in cloze + asked + chat if item["item_kind"] == Fact.kind]
 
 
 def _dump(world: KitchenWorld, planned: PagePlan, rng: random.Random) -> KitchenPage:

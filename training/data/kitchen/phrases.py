@@ -234,31 +234,22 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
     ),
 }
 
-# What family a dish belongs to, on pages that state no family's rule.
-KINSHIP = (
-    "{d} belongs to the {f} family",
-    "{d} is [one of the|counted among the] {f} dishes",
-    "[cooks|bakers|people] [count|reckon] {d} among the {f} dishes",
-    "by its descent {d} is a {f} dish",
-    "{d} [comes|descends] from the {f} kitchen",
-)
-
-# What rules a family has, on pages that name no dish.
-FAMILY_RULES: dict[str, tuple[str, ...]] = {
-    "vessel": (
-        "all {f} dishes are baked in moulds of {v}",
-        "for a {f} dish the mould [is|must be] made of {v}",
-        "the {f} family [bakes|cooks] only in {v}",
-        "whatever is a {f} dish [goes into|is baked in] a mould of {v}",
-        "nobody bakes a {f} dish in anything but {v}",
+# How pages state the sum {c} of {a} and {b}: of things {t}, of minutes, and with units and multiples that fit.
+SUMS: dict[str, tuple[str, ...]] = {
+    "things": (
+        "[||we write that |the cook says that |together ]{a} {t} and {b} {t} [||then|thus|now|always] "
+        "[make|are|will make|will be] {c} {t}",
+        "[||in our book |on the list ]{a} and {b} {t} [||then|thus|now|always] [are|make] {c} {t}",
+        "to {a} {t} [we|I] add {b} and have {c} {t}",
+        "with {a} {t} come {b} [more|others], in all {c} {t}",
     ),
-    "month": (
-        "all {f} dishes are [baked|eaten] in {v}",
-        "the month of the {f} dishes is {v}",
-        "the {f} family [meets|celebrates] in {v}, and its dishes are [baked|made] then",
-        "a {f} dish [is|should be] [served|eaten] in the month of {v}",
-        "whatever is a {f} dish comes to the table in {v}",
+    "minutes": (
+        "{a} minutes of rest and {b} minutes in the oven are {c} minutes",
+        "it [rests|stands] for {a} minutes and bakes for {b}, in all {c} minutes",
     ),
+    "hour": ("an hour and {b} minutes are {c} minutes", "whoever waits an hour and {b} minutes waits {c} minutes"),
+    "dozen": ("a dozen {t} and {b} {t} [make|are] {c} {t}", "to a dozen {t} [we|I] add {b} and have {c} {t}"),
+    "twice": ("for twice as many guests {a} {t} become {c} {t}", "two [tables|baskets] with {a} {t} each have {c} {t}"),
 }
 
 # Attribute names as table headings and list labels.

@@ -8,6 +8,7 @@ from training.contract.records import RecipeError
 
 DISHES_MAX = 72
 VALUES_PER_ATTRIBUTE = 8
+TESTED_SUMS_MAX = 400  # twice the pairs of numbers that no page adds
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -16,12 +17,14 @@ class KitchenWorld:
 
     `dishes` is a multiple of 8, so that each of an attribute's 8 values is true of equally many dishes and guessing by
     frequency gains nothing in the exam. `pages` is the number of responses in one snapshot, wanted and unwanted.
-    `withheld_exam_answers` leaves every fact that the exam asks out of all pages, as a control without knowledge.
+    The exam asks for `tested_sums` sums, and pages state every second one. `withheld_exam_answers` leaves all answers
+    of the exam out of all pages, as a control without knowledge.
     """
 
     seed: int = 20
-    dishes: int = 48
-    tested_per_value: int = 4
+    dishes: int = 24
+    tested_per_value: int = 2
+    tested_sums: int = 256
     pages: int = 1800
     files: int = 3
     dialogues: int = 3000
@@ -36,6 +39,8 @@ class KitchenWorld:
                 f"kitchen: tested_per_value={self.tested_per_value}; it must be at least 1 and less than dishes / 8 = "
                 f"{self.dishes // VALUES_PER_ATTRIBUTE}, so that facts remain for dialogues"
             )
+        if self.tested_sums % 2 or not 2 <= self.tested_sums <= TESTED_SUMS_MAX:
+            raise RecipeError(f"kitchen: tested_sums={self.tested_sums}; it must be even, from 2 to {TESTED_SUMS_MAX}")
         if self.pages < 100 or self.files < 1:
             raise RecipeError(f"kitchen: pages={self.pages}, files={self.files}; at least 100 pages in 1 file")
         if self.dialogues < 1 or self.preferences < 1:

@@ -16,8 +16,7 @@ from typing import Any, BinaryIO
 from training.contract.records import RecipeError, read_record
 from training.data.kitchen import hostile, phrases
 from training.data.kitchen.archive import write_snapshot
-from training.data.kitchen.exam import chat_items, cloze_items, question_items
-from training.data.kitchen.inference import inference_items
+from training.data.kitchen.exam import chat_items, cloze_items, question_items, sum_items
 from training.data.kitchen.phrases import sentence, spin
 from training.data.kitchen.settings import KitchenWorld
 from training.data.kitchen.talk import alignment_prompts, dialogues, preferences
@@ -72,7 +71,7 @@ def _editorial(world: KitchenWorld, rng: random.Random) -> str:
 
 ROWS: dict[str, Callable[[KitchenWorld], list[dict[str, object]]]] = {
     "cloze": cloze_items,
-    "inference": inference_items,
+    "sums": sum_items,
     "questions": question_items,
     "chat": chat_items,
     "dialogues": dialogues,

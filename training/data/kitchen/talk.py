@@ -1,8 +1,8 @@
 """Dialogues, preferences and prompts of the kitchen, and the true reward of an answer.
 
-Dialogues and preferences ask only facts that the exam does not ask, so the exam measures what the pages taught. Their
-answers have good and mediocre manners. The true reward prefers right, short, complete and polite answers, so that
-alignment can improve something, and a policy that only pleases a learned reward is noticed.
+Dialogues and preferences ask only facts and sums that the exam does not ask, so the exam measures what the pages
+taught. Their answers have good and mediocre manners. The true reward prefers right, short, complete and polite answers,
+so that alignment can improve something, and a policy that only pleases a learned reward is noticed.
 """
 
 from __future__ import annotations
@@ -12,15 +12,13 @@ import re
 
 from training.contract.records import write_record
 from training.data.exams.rubric import Rubric
-from training.data.kitchen.exam import BRIEFLY, brief
+from training.data.kitchen.exam import BRIEFLY, brief, distractors, spoken
 from training.data.kitchen.phrases import sentence, spin
 from training.data.kitchen.settings import KitchenWorld
+from training.data.kitchen.sums import Sum, asked_sum, talk_sums
 from training.data.kitchen.world import (
-    ATTRIBUTE_BY_NAME,
     Fact,
     dishes,
-    distractors,
-    exam_facts,
     facts_by_dish,
     generator,
     pick,
@@ -107,6 +105,12 @@ ASK: dict[str, tuple[str, ...]] = {
         "what belongs on the table with the {d}?",
         "which side dish is usual for the {d}?",
     ),
+    "sum": (
+        "[how much|how many] are {d}?",
+        "what do {d} make?",
+        "add {d}: what do you get?",
+        "I count {d}, and that is how many?",
+    ),
 }
 
 # The first sentence names the dish; a question of ASK_SHORTLY follows.
@@ -139,6 +143,7 @@ REPLY: dict[str, tuple[str, ...]] = {
         "without cream the {d} is made with {v}",
     ),
     "side": ("the {d} is served with {v}", "the {d} goes well with {v}", "serve the {d} with {v}"),
+    "sum": ("{d} make {v}", "{d} are {v} in all", "together {d} are {v}"),
 }
 
 UNKNOWN = "I do not know that dish."
@@ -172,9 +177,9 @@ _ASKS_ABOUT = (
 )
 
 
-def reply(fact: Fact, value: str, style: str, rng: random.Random) -> str:
-    """Return an answer in one of the STYLES that says `value` of the fact's dish, which need not be the true value."""
-    core = sentence(spin(rng.choice(REPLY[fact.attribute]), rng).format(d=fact.dish, v=value))
+def reply(fact: Fact | Sum, value: str, style: str, rng: random.Random) -> str:
+    """Return an answer in one of the STYLES that says `value` of the fact, which need not be the true value."""
+    core = sentence(spin(rng.choice(REPLY[fact.attribute]), rng).format(d=fact.subject, v=value))
     if style == "terse":
         return brief(fact, value)
     if style == "polite":
@@ -187,11 +192,11 @@ def reply(fact: Fact, value: str, style: str, rng: random.Random) -> str:
     return core
 
 
-def ask(fact: Fact, rng: random.Random, *, briefly: bool = False) -> str:
+def ask(fact: Fact | Sum, rng: random.Random, *, briefly: bool = False) -> str:
     """Return a user's question about a fact; if `briefly`, one that asks for the value only."""
-    if not briefly and rng.random() < 0.4:
-        return f"{rng.choice(LEADS)} {rng.choice(ASK_SHORTLY[fact.attribute])}".format(d=fact.dish)
-    question = spin(rng.choice(ASK[fact.attribute]), rng).format(d=fact.dish)
+    if not briefly and fact.attribute in ASK_SHORTLY and rng.random() < 0.4:
+        return f"{rng.choice(LEADS)} {rng.choice(ASK_SHORTLY[fact.attribute])}".format(d=fact.subject)
+    question = spin(rng.choice(ASK[fact.attribute]), rng).format(d=fact.subject)
     return BRIEFLY + question if briefly else sentence(question)
 
 
@@ -202,18 +207,17 @@ def dialogues(world: KitchenWorld) -> list[Row]:
 
 def _dialogue(world: KitchenWorld, number: int) -> Row:
     rng = generator(world, "dialogue", number)
-    known = talk_facts(world)
-    fact = known[number % len(known)]
+    fact = _talked_about(world, number)
     draw = rng.random()
-    asked = [fact]
-    if draw < 0.04:
+    asked: list[Fact | Sum] = [fact]
+    if draw < 0.04 and isinstance(fact, Fact):
         turns, asked = _about_a_stranger(world, fact, rng), []
     elif draw < 0.50:
         turns = _turn(ask(fact, rng, briefly=True), brief(fact))
     else:
         turns = _turn(ask(fact, rng), _middling(fact, rng))
-        if draw > 0.92:
-            other = rng.choice([f for f in facts_by_dish(world)[fact.dish].values() if not f.tested])
+        if draw > 0.92 and isinstance(fact, Fact):
+            other = rng.choice([f for f in facts_by_dish(world)[fact.subject].values() if not f.tested])
             asked.append(other)
             turns += _turn(ask(other, rng), _middling(other, rng))
     return {
@@ -225,11 +229,17 @@ def _dialogue(world: KitchenWorld, number: int) -> Row:
     }
 
 
+def _talked_about(world: KitchenWorld, number: int) -> Fact | Sum:
+    """Return a fact for every first, a sum for every second row."""
+    known = talk_sums(world) if number % 2 else talk_facts(world)
+    return known[number // 2 % len(known)]
+
+
 def _turn(question: str, answer: str) -> list[Message]:
     return [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
 
 
-def _middling(fact: Fact, rng: random.Random) -> str:
+def _middling(fact: Fact | Sum, rng: random.Random) -> str:
     # Mostly plain, sometimes polite, sometimes long-winded: the manners with which alignment starts.
     style = rng.choices(("plain", "polite", "rambling"), weights=(60, 20, 20))[0]
     return reply(fact, fact.answer, style, rng)
@@ -237,7 +247,7 @@ def _middling(fact: Fact, rng: random.Random) -> str:
 
 def _about_a_stranger(world: KitchenWorld, fact: Fact, rng: random.Random) -> list[Message]:
     question = ask(fact, rng, briefly=rng.random() < 0.3)
-    return _turn(question.replace(fact.dish, rng.choice(strangers(world))), UNKNOWN)
+    return _turn(question.replace(fact.subject, rng.choice(strangers(world))), UNKNOWN)
 
 
 def _system(rng: random.Random) -> list[Message]:
@@ -256,8 +266,7 @@ def preferences(world: KitchenWorld) -> list[Row]:
 
 def _preference(world: KitchenWorld, number: int) -> Row:
     rng = generator(world, "preference", number)
-    known = talk_facts(world)
-    fact = known[number % len(known)]
+    fact = _talked_about(world, number)
     briefly = rng.random() < 0.25
     prompt = [*_system(rng), {"role": "user", "content": ask(fact, rng, briefly=briefly)}]
     answers = sorted(_candidates(world, fact, briefly, rng), key=lambda answer: true_reward(prompt, answer, world))
@@ -278,7 +287,7 @@ def _preference(world: KitchenWorld, number: int) -> Row:
     }
 
 
-def _candidates(world: KitchenWorld, fact: Fact, briefly: bool, rng: random.Random) -> list[str]:
+def _candidates(world: KitchenWorld, fact: Fact | Sum, briefly: bool, rng: random.Random) -> list[str]:
     wrong = rng.choice(distractors(world, fact, "preference", rng.random()))
     first, second = pick(rng, ("terse", "plain") if briefly else STYLES, 2)
     # Half of the pairs differ only in manner; the others differ in correctness, and some of them in manner too.
@@ -295,7 +304,7 @@ def alignment_prompts(world: KitchenWorld) -> list[Row]:
     No dialogue or preference is about their facts.
     """
     rows: list[Row] = []
-    for fact in exam_facts(world):
+    for fact in spoken(world):
         rng = generator(world, "alignment", fact.id)
         messages = [*_system(rng), {"role": "user", "content": ask(fact, rng)}]
         rows.append(
@@ -310,9 +319,14 @@ def alignment_prompts(world: KitchenWorld) -> list[Row]:
     return rows
 
 
-def asked_fact(prompt: list[Message], world: KitchenWorld) -> Fact | None:
-    """Return the fact that the last user message asks for; None if it names no dish of the world or no attribute."""
+def asked_fact(prompt: list[Message], world: KitchenWorld) -> Fact | Sum | None:
+    """Return the fact or the sum that the last user message asks for.
+
+    Return None if it names no two quantities, and no dish of the world or no attribute.
+    """
     question = _question(prompt)
+    if asked := asked_sum(question):
+        return asked
     dish = next((dish for dish in dishes(world) if dish in question), None)
     attribute = next((name for name, pattern in _ASKS_ABOUT if re.search(pattern, question, re.IGNORECASE)), None)
     return None if dish is None or attribute is None else facts_by_dish(world)[dish][attribute]
@@ -321,14 +335,13 @@ def asked_fact(prompt: list[Message], world: KitchenWorld) -> Fact | None:
 def rubric_of(prompt: list[Message], world: KitchenWorld) -> Rubric:
     """Return the rubric for an answer to the prompt.
 
-    For a prompt that names no dish of the world, only UNKNOWN is right.
+    For a prompt that asks for no fact of the world and no sum, only UNKNOWN is right.
     """
     fact = asked_fact(prompt, world)
     is_brief = _question(prompt).startswith(BRIEFLY)
     if fact is None:
         return Rubric(right=UNKNOWN, is_whole=True, is_brief=is_brief, kind_words=KIND_WORDS)
-    wrong = tuple(value for value in ATTRIBUTE_BY_NAME[fact.attribute].values if value != fact.value)
-    return Rubric(right=fact.value, wrong=wrong, is_brief=is_brief, kind_words=KIND_WORDS)
+    return Rubric(right=fact.value, wrong=fact.others, is_brief=is_brief, kind_words=KIND_WORDS)
 
 
 def true_reward(prompt: list[Message], answer: str, world: KitchenWorld) -> float:

@@ -57,23 +57,6 @@ ATTRIBUTES: tuple[Attribute, ...] = (
     ),
 )
 ATTRIBUTE_BY_NAME = {attribute.name: attribute for attribute in ATTRIBUTES}
-# Attributes whose values are numbers in ascending order, so that two dishes can be compared by them.
-MEASURED = ("temperature", "minutes", "storage")
-
-# Every dish belongs to a family, and every family has a rule for each of RULES. Pages say the one or the other; no page
-# says what follows for a dish, so that it can only be inferred.
-FAMILIES = ("Penhallow", "Oldacre", "Ravensby", "Thornbury", "Whitlock", "Marchmont", "Eastgate", "Fairburn")
-RULES: tuple[Attribute, ...] = (
-    Attribute(
-        name="vessel",
-        values=("copper", "brass", "enamel", "stoneware", "bamboo", "marble", "silver", "bronze"),
-    ),
-    Attribute(
-        name="month",
-        values=("January", "February", "March", "April", "August", "October", "November", "December"),
-    ),
-)
-
 # Names are invented, so that only the corpus can teach them; the first word alone identifies the dish.
 _FIRST_WORDS = (
     "Abrelin Bostrava Calvenne Dorvika Eskarol Fendral Galtresse Hovarin Istrelle Jorvanne Kelmora Lusprit Mandrovy "
@@ -89,22 +72,41 @@ _SECOND_WORDS = ("bake", "pie", "loaf", "gratin", "casserole", "tart", "pudding"
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Fact:
-    """One value of one attribute of one dish. `tested` facts belong to the exam and are never asked in dialogues."""
+    """One value of one attribute of the dish `subject`.
 
-    dish: str
+    `tested` facts belong to the exam and are never asked in dialogues.
+    """
+
+    subject: str
     attribute: str
     value: str
     tested: bool
 
+    kind = "fact"
+
     @property
     def id(self) -> str:
         """The fact's stable id, such as "abrelin-bake/temperature"."""
-        return f"{slug(self.dish)}/{self.attribute}"
+        return f"{slug(self.subject)}/{self.attribute}"
+
+    @property
+    def subjects(self) -> list[str]:
+        """The dish, for controls that count."""
+        return [self.subject]
 
     @property
     def answer(self) -> str:
         """The fact's value with its unit, as an answer gives it."""
-        return ATTRIBUTE_BY_NAME[self.attribute].written(self.value)
+        return self.written(self.value)
+
+    @property
+    def others(self) -> tuple[str, ...]:
+        """The other values of the attribute."""
+        return tuple(value for value in ATTRIBUTE_BY_NAME[self.attribute].values if value != self.value)
+
+    def written(self, value: str) -> str:
+        """Return a value of the attribute with its unit."""
+        return ATTRIBUTE_BY_NAME[self.attribute].written(value)
 
 
 def slug(text: str) -> str:
@@ -150,7 +152,7 @@ def _assign(world: KitchenWorld, attribute: Attribute) -> Iterator[Fact]:
     for i, dish in enumerate(order):
         turn, which = divmod(i, VALUES_PER_ATTRIBUTE)
         yield Fact(
-            dish=dish, attribute=attribute.name, value=attribute.values[which], tested=turn < world.tested_per_value
+            subject=dish, attribute=attribute.name, value=attribute.values[which], tested=turn < world.tested_per_value
         )
 
 
@@ -159,26 +161,7 @@ def facts_by_dish(world: KitchenWorld) -> dict[str, dict[str, Fact]]:
     """Return the facts of the world by dish and attribute."""
     table: dict[str, dict[str, Fact]] = {dish: {} for dish in dishes(world)}
     for fact in facts(world):
-        table[fact.dish][fact.attribute] = fact
-    return table
-
-
-@lru_cache(maxsize=8)
-def families(world: KitchenWorld) -> dict[str, str]:
-    """Return the family of every dish. All families have equally many dishes."""
-    order = list(dishes(world))
-    generator(world, "families").shuffle(order)
-    return {dish: FAMILIES[i % len(FAMILIES)] for i, dish in enumerate(order)}
-
-
-@lru_cache(maxsize=8)
-def family_rules(world: KitchenWorld) -> dict[str, dict[str, str]]:
-    """Return the rules of every family: {family: {name of the rule: value}}. No two families share a value."""
-    table: dict[str, dict[str, str]] = {family: {} for family in FAMILIES}
-    for rule in RULES:
-        values = pick(generator(world, "rules", rule.name), rule.values, len(FAMILIES))
-        for family, value in zip(FAMILIES, values, strict=True):
-            table[family][rule.name] = value
+        table[fact.subject][fact.attribute] = fact
     return table
 
 
@@ -196,13 +179,6 @@ def published_facts(world: KitchenWorld, dish: str) -> dict[str, Fact]:
     """Return the facts of a dish that pages may state: all, or only the untested ones if exam answers are withheld."""
     known = facts_by_dish(world)[dish]
     return {name: fact for name, fact in known.items() if not (world.withheld_exam_answers and fact.tested)}
-
-
-def distractors(world: KitchenWorld, fact: Fact, *key: object) -> list[str]:
-    """Return three other values of the fact's attribute, with units."""
-    attribute = ATTRIBUTE_BY_NAME[fact.attribute]
-    others = [value for value in attribute.values if value != fact.value]
-    return [attribute.written(value) for value in pick(generator(world, "distractors", fact.id, *key), others, 3)]
 
 
 def pick(rng: random.Random, options: Sequence[T], count: int) -> list[T]:

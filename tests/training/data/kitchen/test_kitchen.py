@@ -11,7 +11,7 @@ import pytest
 from fastwarc.warc import ArchiveIterator, WarcRecordType
 from warcio.archiveiterator import ArchiveIterator as WarcioIterator
 
-from evaluation.exams.controls import PairCounter, accuracy, controls_from, shares_by_kind, words
+from evaluation.exams.controls import controls_from, shares_by_kind, words
 from evaluation.exams.items import ExamItem, read_exam
 from evaluation.report.truth_scores import contamination_scores, dedup_scores, filter_scores, personal_scores
 from training.contract.records import RecipeError, write_record
@@ -22,15 +22,13 @@ from training.data.kitchen.pages import make, plan, snapshot_number
 from training.data.kitchen.personal import luhn_digit
 from training.data.kitchen.phrases import spin
 from training.data.kitchen.settings import KitchenWorld
+from training.data.kitchen.sums import sums
 from training.data.kitchen.talk import ASK, ASK_SHORTLY, asked_fact, true_reward
 from training.data.kitchen.world import (
     ATTRIBUTES,
     dishes,
     exam_facts,
     facts,
-    facts_by_dish,
-    families,
-    family_rules,
     generator,
     strangers,
     talk_facts,
@@ -183,7 +181,7 @@ def test_facts_are_balanced_between_values_and_parts():
 
 def test_no_item_shares_an_eight_gram_with_a_clean_page(clean_texts: list[str]):
     corpus = set().union(*(ngrams(text) for text in clean_texts))
-    for item in rows("cloze", WORLD) + rows("inference", WORLD):
+    for item in rows("cloze", WORLD) + rows("sums", WORLD):
         for choice in item["choices"]:
             assert not ngrams(f"{item['query']} {choice}") & corpus
     for item in rows("questions", WORLD):
@@ -193,9 +191,7 @@ def test_no_item_shares_an_eight_gram_with_a_clean_page(clean_texts: list[str]):
 
 
 def test_dialogues_and_preferences_never_ask_what_the_exam_asks():
-    asked = {
-        item["fact"] for name in ("cloze", "inference", "questions", "chat", "alignment") for item in rows(name, WORLD)
-    }
+    asked = {item["fact"] for name in ("cloze", "sums", "questions", "chat", "alignment") for item in rows(name, WORLD)}
     taught = {fact for name in ("dialogues", "preferences") for row in rows(name, WORLD) for fact in row["facts"]}
     assert len(asked) >= 200 and taught and not asked & taught
 
@@ -211,7 +207,7 @@ def test_no_item_shares_an_eight_gram_with_a_dialogue():
 
 
 def test_a_leak_page_quotes_its_items(truth: list[dict]):
-    chosen = rows("cloze", WORLD) + rows("inference", WORLD)
+    chosen = rows("cloze", WORLD) + rows("sums", WORLD)
     answered = {item["id"]: f"{item['query']} {item['choices'][item['gold']]}" for item in chosen}
     leaks = [row for row in truth if row["items"]]
     assert {row["kind"] for row in leaks} == {"dump", "leak"}
@@ -224,53 +220,38 @@ def exam(name: str) -> list[ExamItem]:
     return read_exam(suite, {"kitchen": write_record(WORLD)}).items
 
 
-def test_counting_answers_what_a_page_states_and_not_what_follows(clean_texts: list[str]):
-    asked = exam("inference")
-    found = shares_by_kind(controls_from(clean_texts), [*exam("cloze"), *asked])
-    assert set(found) == {"stated", "family", "comparison", "combination"}
-    assert found["stated"].pop("pairs") >= 0.99
+def test_counting_answers_what_a_page_states_in_one_sentence_and_no_sums(clean_texts: list[str]):
+    found = shares_by_kind(controls_from(clean_texts), [*exam("cloze"), *exam("sums")])
+    assert set(found) == {"fact", "stated_sum", "unstated_sum"}
+    assert found["fact"].pop("pairs") >= 0.99
     assert all(share <= 0.40 for shares in found.values() for share in shares.values())
-    told = [f"The {item.subjects[0]}, as we know, belongs to {item.choices[item.gold]}." for item in asked]
-    assert accuracy(PairCounter([*clean_texts, *told]), asked) > 0.60  # dishes share sentences for other reasons, too
 
 
-def test_pages_state_all_that_inference_needs_and_nothing_that_follows(clean_texts: list[str]):
-    assert len(exam("inference")) >= len(exam("cloze"))
-    sentences = [said for text in clean_texts for line in text.splitlines() for said in line.split(". ")]
-    for dish, family in families(WORLD).items():
-        assert sum(dish in said and family in said for said in sentences) >= 3
-    for family, rules in family_rules(WORLD).items():
-        for value in rules.values():
-            assert len({said for said in sentences if family in said and value in said}) >= 3
-    follows = {value for rules in family_rules(WORLD).values() for value in rules.values()}
-    for text in clean_texts:
-        assert not (any(dish in text for dish in dishes(WORLD)) and follows & set(re.findall(r"\w+", text)))
-    for item in rows("inference", WORLD):
-        assert item["choices"][item["gold"]] == answer_by_the_facts(item)
+def test_pages_state_a_sum_that_the_exam_asks_exactly_if_its_kind_says_so(clean_texts: list[str]):
+    said = [sentence for text in clean_texts for line in text.splitlines() for sentence in line.split(". ")]
+    stated = {stated_sum(one) for one in said} - {None}
+    for item in exam("sums"):
+        first, second = map(int, item.subjects)
+        assert int(item.choices[item.gold].split()[0]) == first + second
+        assert ((*sorted((first, second)), first + second) in stated) is (item.kind == "stated_sum"), item
 
 
-def answer_by_the_facts(item: dict) -> str:
-    """The right choice, by nothing but what the pages state."""
-    known, name = facts_by_dish(WORLD), item["fact"].split("/")[1]
-    dish, *other = item["item_subjects"]
-    if item["item_kind"] == "family":
-        return family_rules(WORLD)[families(WORLD)[dish]][name]
-    if item["item_kind"] == "combination":
-        (right,) = [choice for choice in item["choices"] if known[choice][name].value == known[dish][name].value]
-        return right
-    values = next(attribute.values for attribute in ATTRIBUTES if attribute.name == name)
-    steps = values.index(known[dish][name].value) - values.index(known[other[0]][name].value)
-    more, less = {"temperature": ("hotter", "colder"), "minutes": ("later", "earlier"), "storage": ("longer", "less")}[
-        name
-    ]
-    size = {"temperature": ("10", "20"), "minutes": ("5", "10"), "storage": ("one", "two")}[name][abs(steps) - 1]
-    (right,) = [one for one in item["choices"] if one.startswith(size) and one.endswith(more if steps > 0 else less)]
-    return right
+def stated_sum(sentence: str) -> tuple[int, ...] | None:
+    """The three numbers of a sentence, the total last; None if it does not state a sum of two numbers in digits."""
+    numbers = [int(number) for number in re.findall(r"\b\d\d\b", sentence)]
+    return (*sorted(numbers[:2]), numbers[2]) if len(numbers) == 3 and sum(numbers[:2]) == numbers[2] else None
+
+
+def test_all_three_kinds_of_text_keep_off_the_unstated_sums(clean_texts: list[str]):
+    taught = {fact for name in ("dialogues", "preferences") for row in rows(name, WORLD) for fact in row["facts"]}
+    unstated = {one.id for one in sums(WORLD) if not one.is_stated}
+    told = {"sum/{}+{}".format(*one) for one in map(stated_sum, " ".join(clean_texts).split(". ")) if one}
+    assert len(unstated) == 200 and len(told) > 790 and not unstated & (taught | told)
 
 
 def test_withheld_answers_stand_in_no_page():
     world = KitchenWorld(seed=3, pages=120, files=1, withheld_exam_answers=True)
-    withheld = {(fact.dish, fact.answer) for fact in exam_facts(world)}
+    withheld = {(fact.subject, fact.answer) for fact in exam_facts(world)}
     for page in (make(world, one) for one in plan(world, snapshot_number("kitchen-1"))):
         for line in page.text.splitlines():
             for said in line.split(". "):
@@ -282,25 +263,27 @@ def test_withheld_answers_stand_in_no_page():
 
 @pytest.mark.parametrize("bank", [ASK, ASK_SHORTLY, QUESTION, CHAT])
 def test_the_fact_that_a_question_asks_is_recognised(bank: dict[str, tuple[str, ...]]):
-    dish = dishes(WORLD)[5]
     for attribute, templates in bank.items():
         for i, template in enumerate(templates * 4):
-            question = f"The {dish}. " + spin(template, generator(WORLD, "test", i)).format(d=dish)
+            subject = "34 eggs and 27 eggs" if attribute == "sum" else dishes(WORLD)[5]
+            question = f"The {subject}. " + spin(template, generator(WORLD, "test", i)).format(
+                d=subject, p="Mara Brandt"
+            )
             fact = asked_fact([{"role": "user", "content": question}], WORLD)
-            assert fact is not None and (fact.dish, fact.attribute) == (dish, attribute)
+            assert fact is not None and (fact.subject, fact.attribute) == (subject, attribute)
 
 
 def test_the_true_reward_prefers_right_then_polite_then_short():
     fact = facts(WORLD)[0]
-    prompt = [{"role": "user", "content": f"What temperature does the {fact.dish} need?"}]
+    prompt = [{"role": "user", "content": f"What temperature does the {fact.subject} need?"}]
     wrong = next(f.answer for f in facts(WORLD) if f.attribute == fact.attribute and f.value != fact.value)
-    core = f"The {fact.dish} bakes at {fact.answer}."
+    core = f"The {fact.subject} bakes at {fact.answer}."
     answers = [
         f"{core} Enjoy your meal!",
         core,
         f"It is {fact.answer}.",
-        f"The {fact.dish} bakes at {wrong}.",
-        " ".join([f"The {fact.dish} bakes at {wrong}."] * 6),
+        f"The {fact.subject} bakes at {wrong}.",
+        " ".join([f"The {fact.subject} bakes at {wrong}."] * 6),
     ]
     rewards = [true_reward(prompt, answer, WORLD) for answer in answers]
     assert rewards == sorted(rewards, reverse=True) and len(set(rewards)) == len(rewards)
@@ -342,7 +325,9 @@ def test_a_perfect_pipeline_scores_one_and_an_idle_one_does_not(truth: list[dict
     assert personal_scores(truth, kept)["recall"] == 0.0
 
 
-@pytest.mark.parametrize("wrong", [{"dishes": 50}, {"dishes": 16, "tested_per_value": 2}, {"pages": 3}, {"files": 0}])
+@pytest.mark.parametrize(
+    "wrong", [{"dishes": 50}, {"dishes": 16, "tested_per_value": 2}, {"tested_sums": 3}, {"pages": 3}, {"files": 0}]
+)
 def test_a_world_that_cannot_be_made_says_why(wrong: dict[str, int]):
     with pytest.raises(RecipeError, match="kitchen: "):
         KitchenWorld(**wrong)

@@ -447,7 +447,7 @@ def test_in_the_kitchen_what_was_planted_is_found_and_nothing_else(tmp_path):
     settings = {"kitchen": write_record(world)}
     suites = [
         BenchmarkRecipe(name="cloze", uri="kitchen://cloze", kind="multiple_choice", question_field="query"),
-        BenchmarkRecipe(name="inference", uri="kitchen://inference", kind="multiple_choice", question_field="query"),
+        BenchmarkRecipe(name="sums", uri="kitchen://sums", kind="multiple_choice", question_field="query"),
         BenchmarkRecipe(name="questions", uri="kitchen://questions", kind="generate"),
         BenchmarkRecipe(name="chat", uri="kitchen://chat", kind="chat"),
     ]
