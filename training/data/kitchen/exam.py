@@ -80,7 +80,7 @@ QUESTION: dict[str, tuple[str, ...]] = {
     ),
     "minutes": (
         "for how many minutes is the {d} in the oven?",
-        "after how many minutes does the {d} come out?",
+        "the {d} comes out after how many minutes?",
     ),
     "technique": (
         "in what way is the {d} mixture prepared?",
@@ -88,7 +88,7 @@ QUESTION: dict[str, tuple[str, ...]] = {
     ),
     "ingredient": (
         "which ingredient is the most important in the {d}?",
-        "the {d} is mainly made from what?",
+        "the {d} has which main ingredient?",
     ),
     "region": (
         "from which region is the {d}?",

@@ -237,11 +237,11 @@ QUESTIONS: dict[str, tuple[str, ...]] = {
 # How pages state the sum {c} of {a} and {b}: of things {t}, of minutes, and with units and multiples that fit.
 SUMS: dict[str, tuple[str, ...]] = {
     "things": (
-        "[||we write that |the cook says that |together ]{a} {t} and {b} {t} [||then|thus|now|always] "
+        "[||||we write that |the cook says that |together ]{a} {t} and {b} {t} [||||then|now] "
         "[make|are|will make|will be] {c} {t}",
-        "[||in our book |on the list ]{a} and {b} {t} [||then|thus|now|always] [are|make] {c} {t}",
-        "to {a} {t} [we|I] add {b} and have {c} {t}",
-        "with {a} {t} come {b} [more|others], in all {c} {t}",
+        "[||in our book |on the list ]{a} and {b} {t} [||||then|now] [are|make] {c} {t}",
+        "to {a} {t} [we|I] add {b} and have {c}",
+        "with {a} {t} come {b} [more|others], in all {c}",
     ),
     "minutes": (
         "{a} minutes of rest and {b} minutes in the oven are {c} minutes",

@@ -22,8 +22,8 @@ class KitchenWorld:
     """
 
     seed: int = 20
-    dishes: int = 24
-    tested_per_value: int = 2
+    dishes: int = 16
+    tested_per_value: int = 1
     tested_sums: int = 256
     pages: int = 1800
     files: int = 3
