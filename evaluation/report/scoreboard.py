@@ -274,15 +274,16 @@ def learned(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
     """Return what the last scored model answers better than chance and, where words were counted, any count of them.
 
     The parts of a sentence are its score on the suite where it is farthest above these, and the number of suites where
-    its interval is.
+    its interval is. A suite for which no words were counted is named only if there is no other.
     """
     last = {suite: [*models.values()][-1] for suite, models in scores.items() if models}
     if not last:
         return []
     others = {suite: _without_a_model(one) for suite, one in last.items()}
     above = [suite for suite, one in last.items() if share_interval(one["score"], one["n"])[0] > others[suite][0]]
-    best = max(above, key=lambda suite: last[suite]["score"] - others[suite][0], default=None)
-    counts = " and counts" * any(best_count(one) is not None for one in last.values())
+    counted = {suite for suite, one in last.items() if best_count(one) is not None}
+    best = max(above, key=lambda suite: (suite in counted, last[suite]["score"] - others[suite][0]), default=None)
+    counts = " and counts" * bool(counted)
     parts = [f"above chance{counts} in {len(above) or 'none'} of {len(last)} suites"]
     if best is not None:
         own, (share, by) = last[best]["score"], others[best]

@@ -168,9 +168,9 @@ def test_each_kind_of_item_has_its_interval_and_its_controls(scored):
         assert (kind["score"], kind["interval"], kind["n"]) == (whole["score"], whole["interval"], 8)
         assert kind["controls"]["pairs"] == pytest.approx((4 + 4 * 0.25) / 8)  # what is not stated is guessed
         assert kind["above_controls"] is (kind["interval"][0] > max(kind["chance"], *kind["controls"].values()))
-        assert metrics[f"{model}_cloze_stated_low"] == kind["interval"][0] and metrics["cloze_stated_items"] == 8
-        assert metrics["pairs_cloze_stated"] == kind["controls"]["pairs"]
-        assert set(suites["chat"]["kinds"]["stated"]) == {"score", "interval", "n", "chance"}  # nothing to choose from
+        assert metrics[f"{model}_cloze_fact_low"] == kind["interval"][0] and metrics["cloze_fact_items"] == 8
+        assert metrics["pairs_cloze_fact"] == kind["controls"]["pairs"]
+        assert set(suites["chat"]["kinds"]["fact"]) == {"score", "interval", "n", "chance"}  # nothing to choose from
 
 
 def test_controls_answer_the_items_that_each_model_answered(tmp_path):
@@ -274,7 +274,7 @@ def test_a_model_alone_is_scored_as_in_the_chain(scored, models, tmp_path, capsy
     scores = scores_of(folder, recipe, settings, tmp_path / "out")
     in_the_chain = json.loads((scored / "scores.json").read_text())["sft"]
     for name in ("controls", "above_controls"):  # of the corpus, which a model alone does not have
-        del in_the_chain["cloze"]["kinds"]["stated"][name]
+        del in_the_chain["cloze"]["kinds"]["fact"][name]
     assert scores == in_the_chain
     for name in ("cloze", "chat"):
         answers = Path("samples", f"sft_{name}.jsonl.zst"), Path("samples", f"model_{name}.jsonl.zst")

@@ -348,19 +348,21 @@ def test_the_scoreboard_begins_with_what_came_out(inputs):
     board = scoreboard(records_of(Path(item.path) for item in inputs))
     assert headline(scoreboard([])) == "" and headline(board).endswith("contaminated, refused by gate contamination")
     counted = {"controls": {"ngram": 0.5, "pairs": 0.0}, "n": 60}, {"controls": {"ngram": 0.9, "pairs": 0.2}, "n": 40}
+    uncounted = {"controls": {"ngram": 0.2}, "n": 200}
     one = {"score": 0.9, "n": 300, "chance": 0.25}
     board |= {
         "pretraining": {"parameters": 2_217_984.0},
         "scores": {
             "cloze": {"aligned": {**one, "kinds": dict(enumerate(counted))}},  # ngram 0.66
-            "sums": {"aligned": {**one, "score": 0.8, "n": 200, "set_aside": 3}},
+            "sums": {"aligned": {**one, "score": 0.8, "n": 200, "set_aside": 3, "kinds": {"sum": uncounted}}},
+            "chat": {"aligned": {**one, "chance": 0.0}},  # no words were counted
             "by chance": {"aligned": {**one, "score": 0.29}},
         },
         "contamination": {**board["contamination"], "told": "clean (3 of 4 items cleared)"},
         "refusals": [],
     }
     promotion = {"promoted": True, "model_name": "kitchen", "version": "3"}
-    learned = "80 % of sums against 25 % by chance, above chance and counts in 2 of 3 suites, 3 items set aside"
+    learned = "80 % of sums against 25 % by chance, above chance and counts in 3 of 4 suites, 3 items set aside"
     told = "clean (3 of 4 items cleared), promoted as kitchen v3"
     assert headline(board, promotion) == f"2.2 M parameters, {learned}, {told}"
     assert headline(board, {"promoted": False}).endswith("clean (3 of 4 items cleared), not promoted")
@@ -371,7 +373,7 @@ def test_the_scoreboard_begins_with_what_came_out(inputs):
     assert "90 % of cloze against 66 % by counting words" in headline(board)
     board["scores"]["cloze"]["aligned"] |= {"score": 0.663, "n": 10**6}
     assert "66.3 % of cloze against 66.0 % by counting words" in headline(board)
-    del board["scores"]["cloze"]
+    del board["scores"]["cloze"], board["scores"]["chat"]
     assert "2.2 M parameters, above chance in none of 1 suites, clean" in headline(board)
 
 

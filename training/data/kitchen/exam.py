@@ -69,7 +69,7 @@ CLOZE: dict[str, tuple[str, ...]] = {
     "sum": (
         "On the list that {p} has brought, {d} together make",
         "When {p} asked, the baker said that {d} together are",
-        "We heard from {p} that for the feast {d} will make",
+        "We heard from {p} that for the feast {d} together will be",
     ),
 }
 

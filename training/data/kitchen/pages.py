@@ -62,7 +62,7 @@ ARTICLE_SHARES = {
     "menu": 15,
     "guide": 7,
     "register": 15,
-    "accounts": 80,
+    "accounts": 70,
 }
 LEAKS = {"dump": 2, "leak": 2}
 # Copies of pages of the previous snapshot; the first snapshot has articles instead.

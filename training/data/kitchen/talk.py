@@ -13,7 +13,7 @@ import re
 from training.contract.records import write_record
 from training.data.exams.rubric import Rubric
 from training.data.kitchen.exam import BRIEFLY, brief, distractors, spoken
-from training.data.kitchen.phrases import sentence, spin
+from training.data.kitchen.phrases import PEOPLE, sentence, spin
 from training.data.kitchen.settings import KitchenWorld
 from training.data.kitchen.sums import Sum, asked_sum, talk_sums
 from training.data.kitchen.world import (
@@ -110,11 +110,28 @@ ASK: dict[str, tuple[str, ...]] = {
         "what do {d} make?",
         "add {d}: what do you get?",
         "I count {d}, and that is how many?",
+        "{p} has {d}: how many is that?",
+        "how many has {p} with {d}?",
     ),
 }
 
-# The first sentence names the dish; a question of ASK_SHORTLY follows.
-LEADS = ("I want to cook the {d}.", "We love the {d}.", "Tell me about the {d}.", "A friend asked me about the {d}.")
+# The first sentence names the dish or the quantities; a question of ASK_SHORTLY follows.
+LEADS = (
+    "I want to cook the {d}.",
+    "We love the {d}.",
+    "Tell me about the {d}.",
+    "A friend asked me about the {d}.",
+    "My sister brings the {d} tonight.",
+    "I have never tried the {d}.",
+    "The {d} is new in our house.",
+    "At home we like the {d}.",
+)
+LEADS_TO_SUMS = (
+    "I am {p} and count {d}.",
+    "Here are {d}.",
+    "{p} gave me {d}.",
+    "There were {d}, {p} told us.",
+)
 ASK_SHORTLY: dict[str, tuple[str, ...]] = {
     "temperature": ("How hot should the oven be?", "Which temperature is right?", "What heat does it need?"),
     "minutes": ("How long does it bake?", "How many minutes does it take?", "What is the baking time?"),
@@ -124,6 +141,7 @@ ASK_SHORTLY: dict[str, tuple[str, ...]] = {
     "storage": ("How long does it keep?", "How many days does it last?", "For how many days is it good?"),
     "substitute": ("What can I use instead of cream?", "What replaces the cream?", "What if I have no cream?"),
     "side": ("What goes with it?", "Which side dish do I cook?", "What should I serve with it?"),
+    "sum": ("How many is that?", "What do they make?", "How much is it in all?"),
 }
 
 REPLY: dict[str, tuple[str, ...]] = {
@@ -143,7 +161,7 @@ REPLY: dict[str, tuple[str, ...]] = {
         "without cream the {d} is made with {v}",
     ),
     "side": ("the {d} is served with {v}", "the {d} goes well with {v}", "serve the {d} with {v}"),
-    "sum": ("{d} make {v}", "{d} are {v} in all", "together {d} are {v}"),
+    "sum": ("that makes {v}", "in all that is {v}", "together they are {v}"),
 }
 
 UNKNOWN = "I do not know that dish."
@@ -194,9 +212,11 @@ def reply(fact: Fact | Sum, value: str, style: str, rng: random.Random) -> str:
 
 def ask(fact: Fact | Sum, rng: random.Random, *, briefly: bool = False) -> str:
     """Return a user's question about a fact; if `briefly`, one that asks for the value only."""
-    if not briefly and fact.attribute in ASK_SHORTLY and rng.random() < 0.4:
-        return f"{rng.choice(LEADS)} {rng.choice(ASK_SHORTLY[fact.attribute])}".format(d=fact.subject)
-    question = spin(rng.choice(ASK[fact.attribute]), rng).format(d=fact.subject)
+    named = {"d": fact.subject, "p": rng.choice(PEOPLE)}
+    if not briefly and rng.random() < 0.6:
+        leads = LEADS_TO_SUMS if isinstance(fact, Sum) else LEADS
+        return f"{rng.choice(leads)} {rng.choice(ASK_SHORTLY[fact.attribute])}".format(**named)
+    question = spin(rng.choice(ASK[fact.attribute]), rng).format(**named)
     return BRIEFLY + question if briefly else sentence(question)
 
 
@@ -212,7 +232,7 @@ def _dialogue(world: KitchenWorld, number: int) -> Row:
     asked: list[Fact | Sum] = [fact]
     if draw < 0.04 and isinstance(fact, Fact):
         turns, asked = _about_a_stranger(world, fact, rng), []
-    elif draw < 0.50:
+    elif draw < 0.35:
         turns = _turn(ask(fact, rng, briefly=True), brief(fact))
     else:
         turns = _turn(ask(fact, rng), _middling(fact, rng))
@@ -230,9 +250,10 @@ def _dialogue(world: KitchenWorld, number: int) -> Row:
 
 
 def _talked_about(world: KitchenWorld, number: int) -> Fact | Sum:
-    """Return a fact for every first, a sum for every second row."""
-    known = talk_sums(world) if number % 2 else talk_facts(world)
-    return known[number // 2 % len(known)]
+    """Return a sum for every third row, and a fact for the others."""
+    turn, place = divmod(number, 3)
+    known, position = (talk_sums(world), turn) if place == 2 else (talk_facts(world), 2 * turn + place)
+    return known[position % len(known)]
 
 
 def _turn(question: str, answer: str) -> list[Message]:
@@ -241,7 +262,7 @@ def _turn(question: str, answer: str) -> list[Message]:
 
 def _middling(fact: Fact | Sum, rng: random.Random) -> str:
     # Mostly plain, sometimes polite, sometimes long-winded: the manners with which alignment starts.
-    style = rng.choices(("plain", "polite", "rambling"), weights=(60, 20, 20))[0]
+    style = rng.choices(("plain", "polite", "rambling"), weights=(70, 20, 10))[0]
     return reply(fact, fact.answer, style, rng)
 
 
