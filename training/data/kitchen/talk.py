@@ -112,6 +112,8 @@ ASK: dict[str, tuple[str, ...]] = {
         "I count {d}, and that is how many?",
         "{p} has {d}: how many is that?",
         "how many has {p} with {d}?",
+        "{p} asks what {d} are in all?",
+        "{d} are how many, asks {p}?",
     ),
 }
 
@@ -161,7 +163,7 @@ REPLY: dict[str, tuple[str, ...]] = {
         "without cream the {d} is made with {v}",
     ),
     "side": ("the {d} is served with {v}", "the {d} goes well with {v}", "serve the {d} with {v}"),
-    "sum": ("that makes {v}", "in all that is {v}", "together they are {v}"),
+    "sum": ("that makes {v}", "together they are {v}"),
 }
 
 UNKNOWN = "I do not know that dish."
@@ -232,7 +234,7 @@ def _dialogue(world: KitchenWorld, number: int) -> Row:
     asked: list[Fact | Sum] = [fact]
     if draw < 0.04 and isinstance(fact, Fact):
         turns, asked = _about_a_stranger(world, fact, rng), []
-    elif draw < 0.35:
+    elif draw < 0.40:
         turns = _turn(ask(fact, rng, briefly=True), brief(fact))
     else:
         turns = _turn(ask(fact, rng), _middling(fact, rng))
@@ -250,10 +252,9 @@ def _dialogue(world: KitchenWorld, number: int) -> Row:
 
 
 def _talked_about(world: KitchenWorld, number: int) -> Fact | Sum:
-    """Return a sum for every third row, and a fact for the others."""
-    turn, place = divmod(number, 3)
-    known, position = (talk_sums(world), turn) if place == 2 else (talk_facts(world), 2 * turn + place)
-    return known[position % len(known)]
+    """Return a fact for every first, a sum for every second row."""
+    known = talk_sums(world) if number % 2 else talk_facts(world)
+    return known[number // 2 % len(known)]
 
 
 def _turn(question: str, answer: str) -> list[Message]:
