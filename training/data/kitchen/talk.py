@@ -128,12 +128,7 @@ LEADS = (
     "The {d} is new in our house.",
     "At home we like the {d}.",
 )
-LEADS_TO_SUMS = (
-    "I am {p} and count {d}.",
-    "Here are {d}.",
-    "{p} gave me {d}.",
-    "There were {d}, {p} told us.",
-)
+LEADS_TO_SUMS = ("I am {p} and count {d}.", "Here are {d}.", "I have bought {d}.", "There are {d} on the table.")
 ASK_SHORTLY: dict[str, tuple[str, ...]] = {
     "temperature": ("How hot should the oven be?", "Which temperature is right?", "What heat does it need?"),
     "minutes": ("How long does it bake?", "How many minutes does it take?", "What is the baking time?"),
@@ -163,7 +158,7 @@ REPLY: dict[str, tuple[str, ...]] = {
         "without cream the {d} is made with {v}",
     ),
     "side": ("the {d} is served with {v}", "the {d} goes well with {v}", "serve the {d} with {v}"),
-    "sum": ("that makes {v}", "together they are {v}"),
+    "sum": ("that makes {v} in all", "all of them together are {v}"),
 }
 
 UNKNOWN = "I do not know that dish."
@@ -234,7 +229,7 @@ def _dialogue(world: KitchenWorld, number: int) -> Row:
     asked: list[Fact | Sum] = [fact]
     if draw < 0.04 and isinstance(fact, Fact):
         turns, asked = _about_a_stranger(world, fact, rng), []
-    elif draw < 0.40:
+    elif draw < 0.45:
         turns = _turn(ask(fact, rng, briefly=True), brief(fact))
     else:
         turns = _turn(ask(fact, rng), _middling(fact, rng))
