@@ -103,7 +103,7 @@ def test_a_gate_on_an_exam_that_a_variant_does_not_sit_is_not_handed_on(tmp_path
         name: load_recipe(name, folders=(tmp_path, SHIPPED)).promote.min_scores for name in ("one", "two", "three")
     }
     assert scores["one"] == scores["two"] == {"mine": 0.2}
-    assert scores["three"] == {"cloze": 0.5, "questions": 0.5}
+    assert scores["three"] == {"cloze": 0.5, "sums": 0.5}
     written(tmp_path, four="extends: two\npromote: {min_scores: {other: 0.1}}")  # refused before anything is made
     with pytest.raises(RecipeError, match=r"four.yaml: promote.min_scores: 'other' .*\(mine\)"):
         load_recipe("four", folders=(tmp_path, SHIPPED))
