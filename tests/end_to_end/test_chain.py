@@ -85,7 +85,8 @@ def test_each_stage_of_the_corpus_does_what_the_truth_about_its_pages_asks(first
         for name, one in scoreboard_of(first.answer)["truth"].items()
     }
     assert found.pop("extraction") == (0.98, 1)
-    assert found == dict.fromkeys(["filter", "personal_data", "deduplication", "decontamination"], (1, 1))
+    assert found.pop("filter") == (0.95, 1)  # three articles and a page of exam items repeat themselves
+    assert found == dict.fromkeys(["personal_data", "deduplication", "decontamination"], (1, 1))
 
 
 def headline_of(text):
