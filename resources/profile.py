@@ -18,7 +18,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
-from resources.compute.backends import backend_part, make_backend
+from resources.compute.backends import OWN, backend_part, make_backend
 from resources.compute.base import Backend
 from resources.compute.size import Size, read_size
 from training.contract.parts.outside import PartsOf
@@ -145,7 +145,7 @@ class Profile:
         if part.most_nodes is not None and size.nodes > part.most_nodes:
             raise RecipeError(
                 f"{where}: nodes={size.nodes}, but the backend {size.backend} has at most {part.most_nodes}; use"
-                " processes, or backend slurm"
+                " processes, or backend slurm or kubernetes"
             )
         if given.get("workers") is not None:
             return size
@@ -155,7 +155,7 @@ class Profile:
         """Raise RecipeError for settings of a backend that no stage uses."""
         used = {str(one.get("backend") or "local") for one in (self.default, *self.stages.values())}
         PartsOf("profile", self.parts).check_used(used)
-        for name in self.parts:
+        for name in sorted({*self.parts, *(used & OWN.keys())}):
             make_backend(name, self.parts, where="default")
 
     def backend_for(self, asset: str) -> Backend:

@@ -73,7 +73,7 @@ def _of_fan_out(status: Status, folder: Path) -> Status:
     missing = _own_words(folder, status) or "ranks were not made"
     if not status.parts:
         return replace(
-            status, exit_code=1, reason=f"{missing}; Slurm no longer knows why: see log-0.txt, log-1.txt, ..."
+            status, exit_code=1, reason=f"{missing}; the backend no longer knows why: see log-0.txt, log-1.txt, ..."
         )
     causes = [_cause_of(part, folder) for part in status.parts]
     kinds = [re.sub(r"\d+", "0", cause) for cause in causes]  # numbers of ranks, files or bytes make no other cause

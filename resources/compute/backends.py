@@ -17,7 +17,7 @@ from training.contract.records import RecipeError
 T = TypeVar("T")
 
 KIND = "backends"
-OWN = {"local": "resources.compute.local:backend", "slurm": "resources.compute.slurm:backend"}
+OWN = {name: f"resources.compute.{name}:backend" for name in ("local", "slurm", "kubernetes")}
 """The places of Pedigree's own backends by name. A module is imported when a profile names its backend."""
 
 

@@ -73,7 +73,8 @@ class Allocation:
 
     `begin` is None if the backend no longer knows it, and `end` while the attempt has its nodes. `names` are the names
     of the nodes, and `cause` says how the attempt ended. `energy` is in joules, by what was measured; what is missing
-    was not measured. `least` is True if nobody saw the end, and `end` is the last sign of life.
+    was not measured. `least` is True if nobody saw the end, and `end` is the last sign of life. `image` is the
+    container image with its digest, where there is one.
     """
 
     attempt: str
@@ -82,6 +83,7 @@ class Allocation:
     nodes: int = 1
     names: str = ""
     cause: str = ""
+    image: str = ""
     energy: Mapping[str, float] = field(default_factory=dict)
     least: bool = False
 
@@ -153,6 +155,14 @@ def interpreter_argv(task: Task, python: str) -> list[str]:
         launcher = [*LAUNCHER, "--standalone", f"--nproc-per-node={task.size.processes}", "-m"]
         return [python, *launcher, *task.argv[1:]]
     return [python, *task.argv]
+
+
+def cores_asked(task: Task) -> int | None:
+    """Return the cores that a profile asks for on each node; None, all of a node's, if it names no number of them."""
+    size = task.size
+    if size.workers is None and size.threads is None:
+        return None
+    return max(size.workers or 1, (size.threads or 0) * size.processes)
 
 
 # SIGUSR1 is a scheduler's early warning. By default it would kill torchrun and leave its processes behind.

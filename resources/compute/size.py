@@ -32,7 +32,7 @@ ADDRESS = re.compile(r"(?:[A-Za-z0-9_.-]+|\[[0-9A-Fa-f:]+\]):([0-9]{1,5})")
 class Size(RunSettings):
     """Where one stage runs and with which resources: settings for its job, and settings that only its backend reads."""
 
-    backend: str = "local"  # local, slurm, or a part from outside (resources/compute/backends.py)
+    backend: str = "local"  # local, slurm, kubernetes, or a part from outside (resources/compute/backends.py)
     hours: float = 24.0  # time limit of the job in the scheduler
     max_pending_hours: float | None = None  # in the queue, after which the stage fails; None: no limit
     retries: int = 1  # further attempts in a row without progress

@@ -26,6 +26,7 @@ from resources.compute.base import (
     Handle,
     Status,
     Task,
+    cores_asked,
     interpreter_argv,
     read_json,
     submit_lock,
@@ -312,14 +313,6 @@ def _python(settings: SlurmSettings) -> str:
     return settings.python or sys.executable
 
 
-def _cpus(task: Task) -> int | None:
-    """Return the cores that a profile asks for on each node; None, all of a node's, if it names no number of them."""
-    size = task.size
-    if size.workers is None and size.threads is None:
-        return None
-    return max(size.workers or 1, (size.threads or 0) * size.processes)
-
-
 def _head(task: Task, settings: SlurmSettings, *, name: str, log: str, distributed: bool) -> list[str]:
     size = task.size
     # Slurm signals the batch shell only with the prefix `B:`; under srun the job steps get the signal.
@@ -331,7 +324,7 @@ def _head(task: Task, settings: SlurmSettings, *, name: str, log: str, distribut
         "qos": settings.qos,
         "nodes": str(size.nodes + size.spare_nodes if distributed else 1),
         "ntasks-per-node": "1",
-        "cpus-per-task": str(_cpus(task) or ""),
+        "cpus-per-task": str(cores_asked(task) or ""),
         "mem": f"{round(size.memory_gb * 1024)}M" if size.memory_gb else "",
         "gpus-per-node": str(size.gpus_per_node) if size.gpus_per_node else "",
         "time": str(max(1, round(size.hours * 60))),
@@ -342,7 +335,7 @@ def _head(task: Task, settings: SlurmSettings, *, name: str, log: str, distribut
     }
     lines = ["#!/bin/bash"]
     lines += [f"#SBATCH --{option}={_checked(value, option)}" for option, value in options.items() if value]
-    lines += ["#SBATCH --exclusive"] if _cpus(task) is None else []
+    lines += ["#SBATCH --exclusive"] if cores_asked(task) is None else []
     lines += ["#SBATCH --no-kill"] if distributed and (size.spare_nodes or size.min_nodes) else []
     lines += [f"#SBATCH --output={_checked(task.folder, 'folder')}/{log}", "#SBATCH --requeue", ""]
     exports = dict(task.environment)
@@ -417,7 +410,7 @@ def _torchrun_again(task: Task, settings: SlurmSettings) -> list[str]:
 
 def _cores_on_node(task: Task) -> str:
     """Return the number of a job's cores on a node, as a word of the shell: the profile's or what Slurm gave."""
-    return str(_cpus(task) or '"$SLURM_CPUS_ON_NODE"')
+    return str(cores_asked(task) or '"$SLURM_CPUS_ON_NODE"')
 
 
 def _meeting_place() -> list[str]:

@@ -11,6 +11,7 @@ import yaml
 
 from assets.state.chain import CHAIN
 from resources.compute.base import Task
+from resources.compute.kubernetes import KubernetesSettings
 from resources.compute.local import LocalBackend
 from resources.compute.slurm import SlurmBackend, SlurmSettings
 from resources.profile import SHIPPED, Notify, Profile, ProfileError, Size, load_profile
@@ -70,8 +71,8 @@ def written(tmp_path, **content):
         ({"description": "z" * 100_001}, "mine.yaml: description: a text of 100001 characters; at most 100000"),
         ({"parts": {"slurm": {"partition": "x"}}}, "profile.parts.slurm: without effect; the section uses no part"),
         ({"parts": {"local": {"from": "a:b"}}}, "parts.local.from: 'local' is a part of Pedigree's; name yours otherw"),
-        ({"default": {"backend": "slrum"}}, "mine.yaml: default.backend: 'slrum' is not one of 'local', 'slurm'"),
-        ({"default": {"backend": "kubernetes"}}, "default.backend: 'kubernetes' is not one of 'local', 'slurm'"),
+        ({"default": {"backend": "slrum"}}, "mine.yaml: default.backend: 'slrum' is not one of 'local', 'slurm', 'kub"),
+        ({"default": {"backend": "kubernetes"}}, "profile.parts.kubernetes: image: the image of the jobs is missing"),
         (
             {"stages": {"tokenizer": {"backend": "ray"}}},
             "stages.tokenizer.backend: ray is an engine, .*; set `engine: ray`",
@@ -97,7 +98,7 @@ def test_a_wrong_field_is_named_with_what_is_right(tmp_path, content, said):
 def test_an_unknown_profile_names_those_that_there_are():
     with pytest.raises(
         ProfileError,
-        match=r"'lokal'; did you mean `local`.* h100-1, .*8, local, ray, slurm",
+        match=r"'lokal'; did you mean `local`.* h100-1, .*8, kubernetes, local, ray, slurm",
     ):
         load_profile("lokal")
 
@@ -161,7 +162,13 @@ def test_shipped_profiles_show_every_field_at_its_default(path):
         settings = data["parts"]["slurm"]
         assert settings == {**dataclasses.asdict(SlurmSettings()), "environment": []}
     chosen = {name: data["default"][name] for name in ("backend", "engine")}
-    workers = None if path.stem == "slurm" else available_cores()  # the node's cores are the job's to count
+    if path.stem == "kubernetes":
+        needed = {name: data["parts"]["kubernetes"][name] for name in ("image", "claims")}
+        settings = dataclasses.asdict(KubernetesSettings(**needed))
+        assert data["parts"]["kubernetes"] == {**settings, "secrets": []}
+    workers = (
+        None if path.stem in ("slurm", "kubernetes") else available_cores()
+    )  # the node's cores are the job's to count
     assert profile.size_for("") == Size(**chosen, workers=workers)
     assert data["notify"].keys() == {field.name for field in dataclasses.fields(Notify)} and profile.notify == Notify()
 

@@ -74,6 +74,8 @@ def _programs(sizes: Iterable[Size]) -> Iterator[Finding]:
     if missing and any(size.backend == "slurm" for size in sizes):
         found = f"no {', '.join(missing)} on the PATH"
         yield Finding("slurm", "problem", found, "run `pedigree` where jobs are submitted")
+    if which("kubectl") is None and any(size.backend == "kubernetes" for size in sizes):
+        yield Finding("kubernetes", "problem", "no kubectl on the PATH", "install it")
 
 
 def _clock() -> Finding:
