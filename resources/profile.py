@@ -21,6 +21,7 @@ from typing import Any
 from resources.compute.backends import OWN, backend_part, make_backend
 from resources.compute.base import Backend
 from resources.compute.size import Size, read_size
+from resources.run_storage import storage_of
 from training.contract.parts.outside import PartsOf
 from training.contract.process.cores import available_cores
 from training.contract.records import RecipeError, all_of, no_such, read_record
@@ -114,6 +115,7 @@ class Profile:
     name: str
     description: str = ""
     tracking_uri: str | None = None  # MLflow; None: sqlite under the root; `${NAME}` is an environment variable
+    dagster_storage: str | None = None  # PostgreSQL for Dagster's runs and events; None: sqlite under the root
     notify: Notify = Notify()
     partitions_at_once: int = 1  # assets and partitions that `pedigree run` makes at the same time
     default: dict[str, Any] = field(default_factory=dict)  # fields of `Size`
@@ -130,10 +132,16 @@ class Profile:
         return with_variables("tracking_uri", self.tracking_uri)
 
     @property
+    def run_storage(self) -> dict[str, Any] | None:
+        """`dagster_storage` as Dagster reads it. Raises RecipeError if it is wrong or a variable is not set."""
+        with_variables("dagster_storage", self.dagster_storage)
+        return storage_of(self.dagster_storage) if self.dagster_storage else None
+
+    @property
     def withheld(self) -> frozenset[str]:
-        """The environment variables that no job inherits, because they are secrets of the two addresses."""
+        """The environment variables that no job inherits, because they are secrets of the addresses."""
         webhook = secret_variables(self.notify.webhook or "", is_secret=True)
-        return webhook | secret_variables(self.tracking_uri or "")
+        return webhook | secret_variables(self.tracking_uri or "") | secret_variables(self.dagster_storage or "")
 
     def size_for(self, asset: str) -> Size:
         """The size of the stage that makes `asset`. Raises RecipeError for a field that is wrong."""
@@ -185,7 +193,7 @@ def load_profile(name_or_path: str) -> Profile:
         check_bounds(data, BOUNDS)
         profile = read_record(Profile, data)
         check_values(profile, "", VALUES)
-        all_of(lambda: profile.tracker, lambda: profile.notify.address)
+        all_of(lambda: profile.tracker, lambda: profile.run_storage, lambda: profile.notify.address)
         profile._check_parts()
         profile.size_for("")  # the default alone, so that its mistakes are not said again for every stage
         all_of(*(partial(profile.size_for, asset) for asset in profile.stages))

@@ -25,7 +25,7 @@ from assets.registry.standing import Standing, standing
 from assets.run.leaked_steps import with_steps
 from assets.run.result import Ended, Goal, Report, report_of
 from assets.run.schedule import InProcesses, InThisProcess, Schedule
-from assets.services.stores import opened_instance, trainings_at_once
+from assets.services.stores import opened_instance, trainings_at_once, use_storage
 from assets.state.cell import START_ANEW, Cell, Comparison
 from assets.state.chain import CHAIN, trains
 from assets.state.compare import compare
@@ -100,6 +100,7 @@ class _Run:
 
     def made(self, announce: Listener, *, starts_anew: bool, exact: bool) -> Report:
         """Make what is left of the goal, and return the result."""
+        use_storage(self.root, load_profile(self.profile).run_storage)
         self._end_killed()
         self.say(COMPARING)
         comparison = _exactly(self.recipe, self.root, self.profile, announce) if exact else self._compared()

@@ -24,7 +24,7 @@ from typing import IO
 
 from assets.services.root import make_writable
 from assets.services.signals import by_signal, exit_code_of, signals_collected
-from assets.services.stores import dagster_home, make_stores
+from assets.services.stores import dagster_home, make_stores, use_storage
 from assets.state.recipe_folders import recipe_folders
 from assets.state.references import recipes_run
 from resources.profile import load_profile
@@ -54,6 +54,7 @@ def serve(root: Path, profile: str, port: int, mlflow_port: int) -> int:
             )
             return FAILED
     make_writable(root)
+    use_storage(root, load_profile(profile).run_storage)
     write_page_address(root, mlflow_port)
     make_stores(root, uri)
     ending = threading.Event()

@@ -8,6 +8,7 @@ process is killed while it creates them, no later process can use the file. So a
 from __future__ import annotations
 
 import fcntl
+import importlib.util
 import logging
 import os
 import re
@@ -16,13 +17,17 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from uuid import uuid4
+
+import yaml
 
 from resources.databases import make_whole
 from resources.tracking.errors import reason_of
 from resources.tracking.store import default_uri, follow_root, make_client, shown, sqlite_file
 from training.contract import artifact
-from training.contract.secrets import remember_address
+from training.contract.job import DataError
+from training.contract.secrets import masked, remember_address
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -63,6 +68,7 @@ CONFIG_FILE = "dagster.yaml"
 DAGSTER_FILES = ("history/runs.db", "history/runs/index.db", "schedules/schedules.db")  # unless it names OWN_STORAGE
 OWN_STORAGE = re.compile(r"^\w*storage\s*:", re.MULTILINE)
 LOCK_FILE, MADE_FILE = "stores.lock", "stores.made"
+ROOT_FILE, ROOT_KEY = "root.id", "pedigree/root"  # whose a database is that several roots could name
 URI_VARIABLE = "PEDIGREE_TRACKING_URI"  # not passed on the command line, which all users can read: may hold a password
 
 
@@ -74,8 +80,38 @@ def dagster_home(root: Path) -> Path:
     return home
 
 
+def use_storage(root: Path, storage: dict[str, Any] | None) -> None:
+    """Let a new root's Dagster keep runs in the database of a profile; None: in files, or where the root has them.
+
+    Raise DataError if the root already keeps them elsewhere, or the database's package is missing.
+    """
+    if storage is None:
+        return
+    home = dagster_home(root)
+    with _one_at_a_time(home):
+        text = (home / CONFIG_FILE).read_text("utf-8")
+        if OWN_STORAGE.search(text):
+            if yaml.safe_load(text).get("storage") != storage:
+                raise DataError(
+                    f"dagster_storage: the root {root} keeps Dagster's runs in another database; take it from"
+                    f" {home / CONFIG_FILE}, or use another root"
+                )
+        elif any((home / name).exists() for name in DAGSTER_FILES):
+            raise DataError(
+                f"dagster_storage: the root {root} keeps Dagster's runs in files, which would stay behind; use another"
+                f" root, or remove {home} so that Dagster begins anew, without the history of the runs"
+            )
+        else:
+            if importlib.util.find_spec("dagster_postgres") is None:
+                raise DataError("dagster_storage: dagster-postgres is not installed; pip install 'pedigree[postgres]'")
+            artifact.write_text(home / CONFIG_FILE, DAGSTER_YAML + yaml.safe_dump({"storage": storage}))
+
+
 def opened_instance(root: Path) -> dg.DagsterInstance:
-    """Open this root's Dagster instance, with the tables of its stores created."""
+    """Open this root's Dagster instance, with the tables of its stores created.
+
+    Raise DataError if its database cannot be opened, or belongs to another root.
+    """
     import dagster as dg
 
     home = dagster_home(root)
@@ -84,7 +120,30 @@ def opened_instance(root: Path) -> dg.DagsterInstance:
             new = home / "stores.new"
             for aside in make_whole([home / name for name in DAGSTER_FILES], new, lambda: _make_files(new)):
                 log.warning("A store of Dagster was half-made and empty: it is made again; the old file is %s", aside)
-        return dg.DagsterInstance.from_config(str(home))
+            return dg.DagsterInstance.from_config(str(home))
+        try:
+            instance = dg.DagsterInstance.from_config(str(home))
+            _claim(instance, home)
+        except DataError:
+            raise
+        except Exception as error:  # whatever the database's driver raises
+            why = masked(str(error.__cause__ or error)).strip().splitlines()
+            raise DataError(f"Dagster's database in {home / CONFIG_FILE} could not be opened: {why[0]}") from None
+        return instance
+
+
+def _claim(instance: dg.DagsterInstance, home: Path) -> None:
+    """Mark a database as this root's. Raise DataError if it is another's, whose partitions have the same names."""
+    file, cursors = home / ROOT_FILE, instance.daemon_cursor_storage
+    assert cursors is not None
+    if not file.exists():
+        artifact.write_text(file, uuid4().hex)
+    own = file.read_text("utf-8")
+    if ROOT_KEY not in cursors.get_cursor_values({ROOT_KEY}):
+        cursors.set_cursor_values({ROOT_KEY: own})
+    if cursors.get_cursor_values({ROOT_KEY})[ROOT_KEY] != own:
+        instance.dispose()
+        raise DataError(f"the database that {home / CONFIG_FILE} names is that of another root; each needs its own")
 
 
 def _make_files(folder: Path) -> None:

@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from assets.answers.doctor.finding import Finding
-from assets.services.stores import CONFIG_FILE, DAGSTER_FILES, OWN_STORAGE
+from assets.services.stores import CONFIG_FILE, DAGSTER_FILES, OWN_STORAGE, opened_instance
 from resources.tracking.errors import CheckedClient, TrackingError
 from resources.tracking.store import default_uri, make_client, read_store, shown, sqlite_file
+from training.contract.job import DataError
 
 BROKEN = "set it aside: artifacts make it again"
 UNREAD = "mend the rights of the file and of its folder"
@@ -34,10 +35,18 @@ def _dagster(home: Path) -> Finding:
     except (OSError, UnicodeDecodeError) as error:
         return Finding("Dagster", "problem", f"{config}: {getattr(error, 'strerror', None) or error}", UNREAD)
     if is_own:
-        return Finding(
-            "Dagster", "not looked at", f"{config} names a storage of its own", "open the UI: `pedigree dev`"
-        )
+        return _asked(home.parent)
     return _sqlite("Dagster", [home / name for name in DAGSTER_FILES])
+
+
+def _asked(root: Path) -> Finding:
+    """Return whether the database that a root's Dagster is told to use answers."""
+    try:
+        with opened_instance(root) as instance:
+            runs = instance.get_runs_count()
+    except DataError as error:
+        return Finding("Dagster", "problem", str(error), "start it, or mend dagster_storage")
+    return Finding("Dagster", "ok", f"its database answers and has {runs:,} runs")
 
 
 def _sqlite(what: str, files: list[Path]) -> Finding:

@@ -1,0 +1,49 @@
+"""The database in which Dagster keeps runs and events, where a profile names one: its address as Dagster reads it.
+
+What is secret stays with its environment variable: Dagster's configuration lies under the root, for all to read.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from training.contract.records import RecipeError
+from training.contract.secrets import masked
+
+VARIABLE = re.compile(r"\$\{(\w+)\}")
+ADDRESS = re.compile(
+    r"postgresql(?:\+psycopg2)?://(?P<username>[^:@/?]+)(?::(?P<password>[^@/?]*))?@"
+    r"(?P<hostname>[^:@/?]+)(?::(?P<port>[0-9]+))?/(?P<db_name>[^/?]+)(?:\?(?P<params>.+))?"
+)
+FORM = "postgresql:// and then USER:${PASSWORD}@HOST:PORT/DATABASE, or ${NAME} of a variable that holds all of it,"
+
+
+def storage_of(address: str) -> dict[str, Any]:
+    """Return the `storage` of a `dagster.yaml`. Raise RecipeError for another address, or one with a plain password.
+
+    `${NAME}` stands for the whole address, or for a whole part of it, because Dagster reads variables so.
+    """
+    whole = VARIABLE.fullmatch(address)
+    if whole:
+        return {"postgres": {"postgres_url": {"env": whole[1]}}}
+    found = ADDRESS.fullmatch(address)
+    if not found:
+        raise RecipeError(f"dagster_storage={masked(address)!r}; {FORM} is right")
+    parts = {name: value for name, value in found.groupdict().items() if value}
+    if parts.get("password") and not VARIABLE.fullmatch(parts["password"]):
+        raise RecipeError(f"dagster_storage: a password is the name of an environment variable; {FORM} is right")
+    params = dict(parse_qsl(parts.pop("params", "")))
+    port = {"port": int(parts.pop("port"))} if "port" in parts else {}
+    database = {"password": "", **{name: _part(name, value) for name, value in parts.items()}, **port}
+    return {"postgres": {"postgres_db": database | ({"params": params} if params else {})}}
+
+
+def _part(name: str, value: str) -> str | dict[str, str]:
+    whole = VARIABLE.fullmatch(value)
+    if whole:
+        return {"env": whole[1]}
+    if VARIABLE.search(value):
+        raise RecipeError(f"dagster_storage: a variable stands for the whole {name}; {FORM} is right")
+    return unquote(value)

@@ -1,0 +1,148 @@
+"""A team whose Dagster keeps its runs in a real PostgreSQL."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.commands import profile_file
+from tests.small_kitchen import RECIPES
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
+
+PROGRAMS = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True)), Path("/usr/bin"))
+USER = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
+WORD = "postgres-of-the-team"
+RECIPE = str(RECIPES / "kitchen-small.yaml")
+
+
+@dataclass
+class Server:
+    """A PostgreSQL of the tests' own, on a port of this machine."""
+
+    folder: Path
+    port: int
+
+    def start(self) -> None:
+        options = f"-c listen_addresses=127.0.0.1 -p {self.port} -k {self.folder}"
+        self._do("pg_ctl", "-w", "-D", f"{self.folder}/data", "-l", f"{self.folder}/log", "-o", options, "start")
+
+    def stop(self) -> None:
+        self._do("pg_ctl", "-w", "-m", "immediate", "-D", f"{self.folder}/data", "stop")
+
+    def make(self) -> None:
+        word = self.folder / "word"
+        word.write_text(WORD)
+        shutil.chown(self.folder, *("postgres", "postgres") if USER else ())
+        self._do("initdb", "-D", f"{self.folder}/data", "-U", "team", "--auth=scram-sha-256", f"--pwfile={word}")
+
+    def made(self, database: str) -> str:
+        """Create a database; return its address in a profile."""
+        self.asked("postgres", f'create database "{database}"')
+        return f"postgresql://team:${{TEAM_WORD}}@127.0.0.1:{self.port}/{database}"
+
+    def asked(self, database: str, sql: str) -> str:
+        address = f"postgresql://team@127.0.0.1:{self.port}/{database}"
+        argv = [PROGRAMS / "psql", "-X", "-A", "-t", "-c", sql, address]
+        return subprocess.run(
+            argv, check=True, capture_output=True, text=True, env={**os.environ, "PGPASSWORD": WORD}
+        ).stdout.strip()
+
+    def _do(self, program: str, *arguments: str) -> None:
+        subprocess.run([*USER, PROGRAMS / program, *arguments], check=True, stdout=subprocess.DEVNULL, cwd="/")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    if not (PROGRAMS / "initdb").exists() or importlib.util.find_spec("dagster_postgres") is None:
+        pytest.skip("needs PostgreSQL and dagster-postgres; `make postgres` installs the second")
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    made = Server(Path(tempfile.mkdtemp(prefix="pg-")), port)
+    made.folder.chmod(0o755)
+    made.make()
+    made.start()
+    try:
+        yield made
+    finally:
+        made.stop()
+        shutil.rmtree(made.folder)
+
+
+def begun(*arguments: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[str]:
+    code = "from assets.commands.cli import main; main()"
+    return subprocess.Popen(
+        [sys.executable, "-c", code, *arguments],
+        env={**os.environ, "TEAM_WORD": WORD, **(env or {})},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def ended(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    output, errors = process.communicate()
+    return process.returncode, output, errors
+
+
+def test_two_people_run_at_once_on_one_root_and_their_runs_are_in_the_database(server, tmp_path):
+    profile = profile_file(tmp_path, f"dagster_storage: '{server.made('two')}'\n")
+    given = ("--root", str(tmp_path / "root"), "--profile", profile)
+    at_once = [begun("run", RECIPE, "--until", until, *given) for until in ("extracted_documents", "crawl_archives")]
+    for process in at_once:
+        code, _, errors = ended(process)
+        assert code == 0, errors
+    runs = server.asked("two", "select count(*) from runs where status = 'SUCCESS'")
+    made = server.asked(
+        "two", "select count(distinct asset_key) from asset_keys where last_materialization is not null"
+    )
+    assert int(runs) >= 2 and int(made) == 2
+    assert not list((tmp_path / "root" / "dagster").rglob("*.db")), "nothing of Dagster is in a file"
+    assert WORD not in (tmp_path / "root" / "dagster" / "dagster.yaml").read_text()
+    code, output, errors = ended(begun("verify", RECIPE, "--json", *given))
+    assert code == 0 and json.loads(output)["problems"] == [], errors
+
+
+def test_a_database_is_of_one_root(server, tmp_path):
+    profile = profile_file(tmp_path, f"dagster_storage: '{server.made('one')}'\n")
+    given = ("run", RECIPE, "--until", "crawl_archives", "--profile", profile, "--root")
+    assert ended(begun(*given, str(tmp_path / "a")))[0] == 0
+    code, _, errors = ended(begun(*given, str(tmp_path / "b")))
+    assert code == 2 and "is that of another root; each needs its own" in errors
+
+
+def test_a_root_whose_runs_are_in_files_is_not_moved_without_a_word(server, tmp_path):
+    given = ("run", RECIPE, "--until", "crawl_archives", "--root", str(tmp_path / "root"))
+    assert ended(begun(*given))[0] == 0
+    profile = profile_file(tmp_path, f"dagster_storage: '{server.made('late')}'\n")
+    code, _, errors = ended(begun(*given, "--profile", profile))
+    assert code == 2 and "keeps Dagster's runs in files, which would stay behind" in " ".join(errors.split())
+    assert server.asked("late", "select count(*) from pg_tables where schemaname = 'public'") == "0"
+
+
+def test_a_server_that_is_down_or_refuses_is_one_sentence(server, tmp_path):
+    profile = profile_file(tmp_path, f"dagster_storage: '{server.made('down')}'\n")
+    given = ("run", RECIPE, "--until", "crawl_archives", "--profile", profile, "--root", str(tmp_path / "a"))
+    code, _, errors = ended(begun(*given, env={"TEAM_WORD": "wrong-word"}))
+    assert code == 2 and "could not be opened" in errors and "password authentication failed" in errors
+    assert "Traceback" not in errors and "wrong-word" not in errors
+    server.stop()
+    try:
+        code, _, errors = ended(begun(*given))
+    finally:
+        server.start()
+    assert code == 2 and "could not be opened" in errors and "Traceback" not in errors
+    code, output, _ = ended(begun("doctor", "--profile", profile, "--root", str(tmp_path / "a")))
+    assert "its database answers" in " ".join(output.split())
