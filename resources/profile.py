@@ -134,8 +134,8 @@ class Profile:
     @property
     def run_storage(self) -> dict[str, Any] | None:
         """`dagster_storage` as Dagster reads it. Raises RecipeError if it is wrong or a variable is not set."""
-        with_variables("dagster_storage", self.dagster_storage)
-        return storage_of(self.dagster_storage) if self.dagster_storage else None
+        meant = with_variables("dagster_storage", self.dagster_storage)
+        return storage_of(self.dagster_storage, meant) if self.dagster_storage and meant is not None else None
 
     @property
     def withheld(self) -> frozenset[str]:

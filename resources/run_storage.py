@@ -13,6 +13,7 @@ from training.contract.records import RecipeError
 from training.contract.secrets import masked
 
 VARIABLE = re.compile(r"\$\{(\w+)\}")
+DRIVER = "postgresql+psycopg2"  # else SQLAlchemy 2.1 takes psycopg 3, with which dagster-postgres was not released
 ADDRESS = re.compile(
     r"postgresql(?:\+psycopg2)?://(?P<username>[^:@/?]+)(?::(?P<password>[^@/?]*))?@"
     r"(?P<hostname>[^:@/?]+)(?::(?P<port>[0-9]+))?/(?P<db_name>[^/?]+)(?:\?(?P<params>.+))?"
@@ -20,13 +21,16 @@ ADDRESS = re.compile(
 FORM = "postgresql:// and then USER:${PASSWORD}@HOST:PORT/DATABASE, or ${NAME} of a variable that holds all of it,"
 
 
-def storage_of(address: str) -> dict[str, Any]:
+def storage_of(address: str, meant: str) -> dict[str, Any]:
     """Return the `storage` of a `dagster.yaml`. Raise RecipeError for another address, or one with a plain password.
 
-    `${NAME}` stands for the whole address, or for a whole part of it, because Dagster reads variables so.
+    `${NAME}` stands for the whole address, or for a whole part of it, because Dagster reads variables so. `meant` is
+    the address with the variables' values.
     """
     whole = VARIABLE.fullmatch(address)
     if whole:
+        if not meant.startswith(f"{DRIVER}://"):
+            raise RecipeError(f"dagster_storage: {whole[1]} begins otherwise than {DRIVER}://")
         return {"postgres": {"postgres_url": {"env": whole[1]}}}
     found = ADDRESS.fullmatch(address)
     if not found:
@@ -36,7 +40,7 @@ def storage_of(address: str) -> dict[str, Any]:
         raise RecipeError(f"dagster_storage: a password is the name of an environment variable; {FORM} is right")
     params = dict(parse_qsl(parts.pop("params", "")))
     port = {"port": int(parts.pop("port"))} if "port" in parts else {}
-    database = {"password": "", **{name: _part(name, value) for name, value in parts.items()}, **port}
+    database = {"scheme": DRIVER, "password": "", **{name: _part(name, value) for name, value in parts.items()}, **port}
     return {"postgres": {"postgres_db": database | ({"params": params} if params else {})}}
 
 

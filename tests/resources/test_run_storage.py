@@ -10,6 +10,7 @@ READ = {
     "${TEAM}": {"postgres_url": {"env": "TEAM"}},
     "postgresql://me:${WORD}@db.example:5433/dagster?sslmode=require": {
         "postgres_db": {
+            "scheme": "postgresql+psycopg2",
             "username": "me",
             "password": {"env": "WORD"},
             "hostname": "db.example",
@@ -19,14 +20,20 @@ READ = {
         }
     },
     "postgresql+psycopg2://a%40b@${HOST}/team": {
-        "postgres_db": {"username": "a@b", "password": "", "hostname": {"env": "HOST"}, "db_name": "team"}
+        "postgres_db": {
+            "scheme": "postgresql+psycopg2",
+            "username": "a@b",
+            "password": "",
+            "hostname": {"env": "HOST"},
+            "db_name": "team",
+        }
     },
 }
 
 
 @pytest.mark.parametrize("address", READ)
 def test_an_address_is_what_dagster_reads(address):
-    assert storage_of(address) == {"postgres": READ[address]}
+    assert storage_of(address, "postgresql+psycopg2://me@db/dagster") == {"postgres": READ[address]}
 
 
 REFUSED = {
@@ -35,6 +42,7 @@ REFUSED = {
     "postgresql://me@db-${SITE}/dagster": "a variable stands for the whole hostname",
     "mysql://me@db/dagster": "postgresql:// and then USER",
     "postgresql://db": "postgresql:// and then USER",
+    "${OTHER}": "OTHER begins otherwise than postgresql+psycopg2://",
     "postgresql://me:${ABSENT}@db/dagster": "the environment variable ABSENT is not set",
 }
 
@@ -43,6 +51,7 @@ REFUSED = {
 def test_another_address_is_refused_when_the_profile_is_read(address, tmp_path, monkeypatch):
     monkeypatch.setenv("WORD", "w0rd")
     monkeypatch.setenv("SITE", "north")
+    monkeypatch.setenv("OTHER", "postgresql://me:s3cret@db/dagster")
     with pytest.raises(ProfileError) as refused:
         load_profile(profile_file(tmp_path, f"dagster_storage: '{address}'\n"))
     assert REFUSED[address] in str(refused.value) and "s3cret" not in str(refused.value)

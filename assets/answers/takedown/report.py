@@ -25,6 +25,7 @@ from assets.answers.takedown.erasing import TEXT_INDEX, Eraser, Say, Scanned, go
 from assets.answers.takedown.lines import seed_lines
 from assets.answers.takedown.masking import mask
 from assets.answers.takedown.takedown import WITHDRAWN_TAG, corpora_of, held_indexes, keeps_duplicates, with_tags
+from assets.services.stores import CONFIG_FILE, OWN_STORAGE
 from assets.state.removal_lock import only_one
 from assets.state.tombstones import FOLDER, FOUND, LOCK_FILE, Tombstone, as_said, note_overwritten, read_tombstones
 from resources.tracking.reports import Tracking
@@ -180,8 +181,11 @@ def _found(root: Path, pending: Sequence[Tombstone]) -> list[dict[str, Any]]:
 
 
 def _stores(root: Path, elsewhere: str) -> list[str]:
-    """Return a sentence for MLflow's store if it is not under the root."""
-    return [] if not elsewhere else [f"MLflow at {elsewhere}: not under {root.name}, so its files were not read"]
+    """Return a sentence for each store, of MLflow and of Dagster, that is not under the root."""
+    config = root / "dagster" / CONFIG_FILE
+    is_own = config.exists() and OWN_STORAGE.search(config.read_text("utf-8"))
+    said = [f"MLflow at {elsewhere}: not under {root.name}, so its files were not read"] if elsewhere else []
+    return said + ([f"Dagster's database, which {config.relative_to(root)} names: it was not read"] if is_own else [])
 
 
 def markdown_of(report: Mapping[str, Any]) -> Iterator[str]:
