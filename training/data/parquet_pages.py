@@ -35,7 +35,7 @@ class RowTooLarge(ValueError):
     """A group of rows of a parquet file whose rows are too large to be held."""
 
 
-class Column(NamedTuple):
+class ParquetColumn(NamedTuple):
     """What the footer says of a column in one group of rows."""
 
     path: str
@@ -45,7 +45,7 @@ class Column(NamedTuple):
     start: int  # offset in bytes of its first page
 
 
-class Chunk(NamedTuple):
+class ParquetChunk(NamedTuple):
     """What the headers of a column's pages say: bytes in all, of the largest page, and that one value may have.
 
     `is_shared` says whether the values of rows may be held as places in one dictionary.
@@ -108,7 +108,7 @@ class UntrustedParquet:
         if found != num_rows:
             raise pa.ArrowInvalid(f"the footer says {num_rows} rows, and {found} are there")
 
-    def columns(self, group: int, names: Sequence[str] | None = None) -> list[Column]:
+    def columns(self, group: int, names: Sequence[str] | None = None) -> list[ParquetColumn]:
         """Return what the footer says of the columns of one group, or of those of these names."""
         chunks = _structures(self._groups[group], 1)
         if len(chunks) != len(self._leaves):
@@ -120,11 +120,11 @@ class UntrustedParquet:
         ]
 
 
-def _column(leaf: Any, chunk: dict[int, Any]) -> Column:
+def _column(leaf: Any, chunk: dict[int, Any]) -> ParquetColumn:
     if not isinstance(about := chunk.get(3), dict):
         raise pa.ArrowInvalid(f"the footer says nothing of column {leaf.path}")
     start, dictionary = _number(about, 9), _number(about, 11)
-    return Column(
+    return ParquetColumn(
         path=leaf.path,
         is_text=leaf.physical_type.endswith("BYTE_ARRAY"),
         is_repeated=leaf.max_repetition_level > 0,
@@ -133,7 +133,7 @@ def _column(leaf: Any, chunk: dict[int, Any]) -> Column:
     )
 
 
-def _chunk(stream: BinaryIO, column: Column, num_rows: int | None) -> Chunk:
+def _chunk(stream: BinaryIO, column: ParquetColumn, num_rows: int | None) -> ParquetChunk:
     """Return what the headers of the pages of a column say.
 
     Raise ArrowInvalid if they say another number of values than the footer, or than `num_rows` if that is known.
@@ -163,10 +163,10 @@ def _chunk(stream: BinaryIO, column: Column, num_rows: int | None) -> Chunk:
         there = f"{rows} rows, {column.num_values} values, {column.num_values - left} in its pages"
         raise pa.ArrowInvalid(f"column {column.path}: {there}")
     is_shared = column.is_repeated and dictionary > 0 and BEGINNINGS not in encodings
-    return Chunk(total, largest, value if is_shared else max(value, dictionary), is_shared)
+    return ParquetChunk(total, largest, value if is_shared else max(value, dictionary), is_shared)
 
 
-def _rows_at_once(columns: Sequence[Column], chunks: Sequence[Chunk], num_rows: int) -> int:
+def _rows_at_once(columns: Sequence[ParquetColumn], chunks: Sequence[ParquetChunk], num_rows: int) -> int:
     """Return the number of rows in a batch. Raise RowTooLarge as `UntrustedParquet.batches` does."""
     total, pages = sum(one.total for one in chunks), sum(one.page for one in chunks)
     in_a_row = (-(-one.num_values // max(num_rows, 1)) for one in columns)  # values, on average
