@@ -145,14 +145,14 @@ def of_image(tag: str) -> Formula | None:
         return formula(alt, is_image=True)
     if IMAGE_SOURCE.search(source):
         found = IMAGE_QUERY.search(source)
-        in_address = unquote((found[1] or found[2] or "").replace("+", " ")) if found else ""
+        in_address = unquote((found[1] or found[2] or "").replace("+", " ").replace("&space;", " ")) if found else ""
         tex = alt if alt and TEX_SIGNS.search(alt) else in_address or alt
     elif IMAGE_CLASS.search(given.get("class", "")) and TEX_SIGNS.search(alt):
         tex = alt
     else:
         return None
     tex = re.sub(r"^(?:LaTeX|TeX)\s*:\s*", "", tex)
-    return formula(re.sub(IMAGE_SIZE, "", tex), is_image=True)
+    return formula(re.sub(IMAGE_SIZE, "", tex).strip(), is_image=True)
 
 
 def of_wrapper(tag: str, content: str, *, has_scripts: bool, is_searched: bool, is_short: bool) -> Formula | None:

@@ -110,6 +110,11 @@ LONGEST = {
     "strike": MAX_STRUCK,
     **dict.fromkeys(("span", "div", "mjx-container", "amp-mathml"), MAX_WRAPPED),
 }
+FORMULA_FIGURE = re.compile(  # a figure is a paragraph where it holds a formula and nothing else
+    rf"<figure\b[^<>]*>(?:\s|</?(?:div|span|p|a)\b[^<>]*>)*+({OPEN}[^<>]*{CLOSE})(?:\s|</?(?:div|span|p|a)\b[^<>]*>)*+"
+    r"</figure>",
+    re.IGNORECASE,
+)
 INLINE = re.compile(r"</?(?:i|em|b|strong|span|var|a|sub|small|font|code|u)\b[^<>]*>", re.IGNORECASE)
 NUMBERS = re.compile(r"\s*\d+(?:\s+\d+)+\s*")
 
@@ -127,7 +132,8 @@ def rewritten(html: str, body: bytes = b"") -> str:
         html = html.replace(OPEN, "").replace(CLOSE, "")
     if "note" in html:
         html = NOTE_LINK.sub("", html)
-    return _Rewriting(html, _starts(FORMULA_NAMES if has_formulas else PLAIN_NAMES)).made()
+    made = _Rewriting(html, _starts(FORMULA_NAMES if has_formulas else PLAIN_NAMES)).made()
+    return FORMULA_FIGURE.sub(r"<p>\1</p>", made) if has_formulas and "<figure" in made else made
 
 
 @lru_cache(maxsize=1)

@@ -269,6 +269,18 @@ CASES = [
         extractors=ALL,
     ),
     Case(
+        "codecogs-sized",
+        "<p>So <img src='https://latex.codecogs.com/svg.latex?\\small&space;r=2^n'> holds.</p>",
+        formulas=("$r=2^n$",),
+        extractors=ALL,
+    ),
+    Case(
+        "figure-formula",
+        "<figure class='equation'><div class='equation-container'><span class='katex-display'><span class='katex'><span class='katex-mathml'><math><semantics><mrow><mi>b</mi></mrow><annotation encoding='application/x-tex'>b = 24</annotation></semantics></math></span><span class='katex-html' aria-hidden='true'>b=24</span></span></span></div></figure>",
+        formulas=("$$b = 24$$",),
+        extractors=ALL,
+    ),
+    Case(
         "codecogs",
         "<p>So <img src='https://latex.codecogs.com/gif.latex?%5Cfrac%7Ba%7D%7B2%7D'> holds.</p>",
         formulas=("$\\frac{a}{2}$",),
