@@ -143,7 +143,7 @@ class KubernetesBackend:
             if status.state == "pending" and not any(_is_active(one) for one in pods):
                 status = self._why_no_pod(status, handle.id, jobs)
             if status.state in ("succeeded", "failed"):
-                status = self._after(note, handle.id, jobs, status)
+                status = self._after(handle, note, jobs, status)
         except KubernetesError as error:
             return self._unanswered(str(error))
         self._silent_since = None
@@ -160,15 +160,17 @@ class KubernetesBackend:
         reason, is_stuck = waits_because(job, told)
         return replace(status, reason=reason, is_stuck=is_stuck)
 
-    def _after(self, note: dict[str, Any] | None, name: str, jobs: list[dict[str, Any]], status: Status) -> Status:
+    def _after(self, handle: Handle, note: dict[str, Any] | None, jobs: list[dict[str, Any]], status: Status) -> Status:
         """The status of a task whose last Job has ended: the next Job, if there is one, is created."""
         there = {one["metadata"]["name"] for one in jobs}
-        if name in there:
+        if handle.id in there:
             return status
         if note is None:
             said = "its fan-out has ended, and the note in its folder, of what follows, is gone"
             return replace(status, state="lost", reason=said)
         self._cluster.create(next(one for one in note["objects"] if one["metadata"]["name"] not in there))
+        if (_note_of(handle) or note)["cancelled"]:  # by another process, which may have deleted the Jobs before
+            self.cancel(handle)
         return Status(state="running", reason="the next part of its fan-out begins", allocations=status.allocations)
 
     def _unanswered(self, said: str) -> Status:

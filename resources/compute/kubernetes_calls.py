@@ -20,7 +20,7 @@ from resources.compute.base import NotSubmitted
 CALL_SECONDS = 30.0
 RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)  # waited before a call that the server had no time for is made again
 _PLACES = {"Job": "apis/batch/v1", "Pod": "api/v1", "Service": "api/v1", "Event": "api/v1"}
-_WORKLOADS = "apis/kueue.x-k8s.io/v1beta1"
+_VERSIONS_OF_KUEUE = ("v1beta2", "v1beta1")
 # What `kubectl` says when the API server has not answered, or asks to come again.
 _BUSY = re.compile(
     r"TooManyRequests|InternalError|ServiceUnavailable|Timeout|timed? ?out|try again|unable to connect|"
@@ -87,11 +87,11 @@ class Cluster:
     def workloads(self, uid: str) -> list[dict[str, Any]]:
         """Return Kueue's objects for a Job; none if there is no Kueue, or it may not be asked."""
         chosen = urlencode({"labelSelector": f"kueue.x-k8s.io/job-uid={uid}"})
-        try:
-            path = f"/{_WORKLOADS}/namespaces/{self.namespace}/workloads?{chosen}"
-            return json.loads(self._call("get", path))["items"]
-        except KubernetesError:
-            return []
+        for version in _VERSIONS_OF_KUEUE:
+            path = f"/apis/kueue.x-k8s.io/{version}/namespaces/{self.namespace}/workloads?{chosen}"
+            with suppress(KubernetesError):
+                return json.loads(self._call("get", path))["items"]
+        return []
 
     def _path(self, kind: str, query: Mapping[str, str]) -> str:
         return f"/{_PLACES[kind]}/namespaces/{self.namespace}/{kind.lower()}s?{urlencode(query)}"

@@ -10,6 +10,7 @@ import pytest
 
 from resources.compute.base import NotSubmitted, Status, Task
 from resources.compute.kubernetes import JOB_FILE, KubernetesBackend, KubernetesSettings, base_name, manifests
+from resources.compute.kubernetes_calls import Cluster
 from resources.compute.kubernetes_states import TAKEN
 from resources.compute.size import Size
 from tests.cluster.miniapi import MiniApi
@@ -216,6 +217,22 @@ def test_the_jobs_of_a_fan_out_follow_each_other_and_a_failed_pod_is_a_part(api,
     status = backend.poll(handle)
     assert (status.state, status.exit_code) == ("failed", 4)
     assert [(one.exit_code, one.log, one.attempt) for one in status.parts] == [(1, "log-1.txt", f"{handle.id}-r0_1.0")]
+
+
+def test_a_fan_out_that_is_cancelled_while_its_next_job_is_created_leaves_no_job(api, backend, tmp_path):
+    handle = backend.submit(task_of(tmp_path / "f", num_tasks=2, size={"nodes": 2}))
+    api.end(api.job())
+
+    class Late(Cluster):
+        def find(self, kind: str, labels: str) -> list[dict]:
+            found = super().find(kind, labels)
+            if kind == "Pod":
+                KubernetesBackend(settings_of(tmp_path)).cancel(handle)  # another process, after both lists
+            return found
+
+    backend._cluster = Late(namespace="default")
+    backend.poll(handle)
+    assert not api.things["jobs"]
 
 
 DISRUPTED = [{"type": "DisruptionTarget", "status": "True", "reason": "EvictionByEvictionAPI"}]
