@@ -34,6 +34,7 @@ from training.data.extract.extract import documents_of
 from training.data.extract.settings import ExtractRecipe
 from training.data.filter.rule import Page
 from training.data.sources import expand, is_http, is_remote, read_rows, size_of
+from training.data.tokens.adopted_folder import TOKENIZER_FILES
 from training.data.words.language import identify
 
 SAMPLES, SAMPLED_FILES = 50, 10
@@ -212,7 +213,7 @@ def _shards(place: str) -> OwnPlace | None:
             " beside them, so that their documents can be read"
         )
     size = sum(os.path.getsize(os.path.join(place, name)) for name in files)
-    used = {*files, *(other for name in files for other in token_files.beside(name)), token_files.TOKENIZER_FILE}
+    used = {*files, *(other for name in files for other in token_files.beside(name)), *TOKENIZER_FILES}
     left = Counter(
         ("beside token shards", ending_of(path))
         for _, path, why in walked(place)
@@ -367,7 +368,8 @@ def _spread(files: Sequence[str], source: str) -> Sequence[str]:
 def text_bytes(files: Sequence[str], source: str, text_field: str) -> float:
     """Estimate the bytes of text in files on this machine by the first texts of a few of them."""
     if source == SHARDS:
-        return 2.0 * sum(map(size_of, files))  # two bytes for a token, of four characters
+        shards = [Path(name) for name in files if name.endswith(token_files.SUFFIXES)]
+        return 4.0 * sum(len(token_files.open_token_file(shard).tokens) for shard in shards)  # characters of a token
     code = [name for name in files if source == FILES and format_of(name) == "code"]
     others = sorted(set(files).difference(code))
     chosen, found = _spread(others, source), 0.0

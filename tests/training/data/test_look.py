@@ -195,6 +195,7 @@ def test_a_folder_of_token_shards_becomes_a_recipe_with_their_tokenizer(tmp_path
     with pytest.raises(DataError, match=r"1 file of tokens; put the tokenizer\.json"):
         look_at(str(tmp_path / "shards"))
     write_tokenizer(tmp_path / "shards")
+    assert look_at(str(tmp_path / "shards")).left == {("beside token shards", ".bin"): 1}
     file = write_recipe(str(tmp_path / "shards"), "", tmp_path / "own.yaml")
     recipe = load_recipe(str(file))
     assert recipe.adopt.tokenizer == recipe.snapshots[0].tokenizer == str(tmp_path / "shards")

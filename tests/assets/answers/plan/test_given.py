@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -12,6 +13,7 @@ import pytest
 from assets.answers.plan.given import told_of_tokens
 from assets.state.recipe_folders import load_recipe
 from tests.own_pages import sentences, write_warc
+from training.data.look import text_bytes
 
 TEXTS = [sentences(number, 60) for number in range(90)]
 SIZE = sum(map(len, TEXTS))
@@ -67,6 +69,15 @@ def test_too_few_tokens_are_said_with_the_settings_to_change(tmp_path):
     assert "less than one batch of 8,192 with mixture.max_epochs 4; add documents" in told_of_tokens(
         few, only_problem=True
     )
+
+
+@pytest.mark.parametrize("width", ["<u2", "<u4"])
+def test_the_tokens_of_shards_are_counted_whatever_their_width(width, tmp_path):
+    np.arange(3200, dtype=width).tofile(tmp_path / "a.ds")
+    np.array([3200], "<u8").tofile(tmp_path / "a.ds.index")
+    (tmp_path / "tokenizer.json").write_text("x" * 10**6)
+    files = [str(tmp_path / name) for name in ("a.ds", "a.ds.index", "tokenizer.json")]
+    assert text_bytes(files, "shards", "text") == 4 * 3200
 
 
 def test_nothing_is_said_of_documents_that_are_not_here(tmp_path):
