@@ -91,6 +91,20 @@ def not_finite(folder: Path) -> None:
     (folder / WEIGHTS).write_bytes(data)
 
 
+def pipe(name: str) -> Change:
+    return lambda folder: os.mkfifo(folder / name)
+
+
+def device(name: str) -> Change:
+    return lambda folder: ((folder / name).unlink(missing_ok=True), (folder / name).symlink_to("/dev/zero"))
+
+
+def added(number: int, text: str) -> dict[str, Any]:
+    return {"id": number, "content": text, "special": True} | dict.fromkeys(
+        ("single_word", "lstrip", "rstrip", "normalized"), False
+    )
+
+
 SPLIT = {"type": "Split", "behavior": "Isolated", "invert": False}
 CASES: dict[str, Change] = {
     "folder is empty": lambda folder: [path.unlink() for path in list(folder.iterdir())],
@@ -121,6 +135,18 @@ CASES: dict[str, Change] = {
     "model_type is a list": fields(CONFIG, model_type=["llama"]),
     "code of its own": fields(CONFIG, model_type="gizmo", auto_map={"AutoModelForCausalLM": "modeling.Gizmo"}),
     "rope_scaling is a word": fields(CONFIG, rope_scaling="yes", rope_parameters="yes"),
+    "end of text in words": fields(CONFIG, eos_token_id="</s>"),
+    "ends of text in words": fields("generation_config.json", eos_token_id=["</s>"]),
+    "end of text of 10³⁰": fields("generation_config.json", eos_token_id=10**30),
+    "end of text behind the vocabulary": fields(CONFIG, eos_token_id=10**6),
+    "beginning of text of half a token": fields(CONFIG, bos_token_id=0.5),
+    "norm with nothing": fields(CONFIG, rms_norm_eps=0),
+    "norm in words": fields(CONFIG, rms_norm_eps="1e-6"),
+    "rotary base in words": fields(CONFIG, rope_parameters={"rope_type": "default", "rope_theta": "10000"}),
+    "rotary base of nothing": fields(CONFIG, rope_theta=0),
+    "tied in words": fields(CONFIG, tie_word_embeddings="no"),
+    "a pipe as JSON": pipe("other.json"),
+    "a device as config.json": device(CONFIG),
     "weights elsewhere": fields(CONFIG, transformers_weights="../x.bin"),
     "weights are empty": write(WEIGHTS, b""),
     "weights of four bytes": write(WEIGHTS, b"abcd"),
@@ -169,6 +195,14 @@ CASES: dict[str, Change] = {
             normalizer={"type": "Replace", "pattern": {"String": "a"}, "content": "a" * 10_000_000}
         )
     ),
+    **{
+        f"tokenizer with {name}": in_tokenizer(lambda found, tokens=tokens: found["added_tokens"].extend(tokens))
+        for name, tokens in {
+            "an added id of 10⁹": [added(10**9, "<a>")],
+            "an added id of another token": [added(5, "<a>")],
+            "one added token twice": [added(400, "<a>"), added(401, "<a>")],
+        }.items()
+    },
     "tokenizer without an end of text": fields(SETTINGS, eos_token="gone"),
     "tokenizer settings are a list": write(SETTINGS, "[]"),
     "tokenizer settings are no JSON": write(SETTINGS, "{"),
@@ -186,6 +220,8 @@ CASES: dict[str, Change] = {
     "template that is broken": template("{% for message in"),
     "template that divides by nothing": template("{{ 1 / 0 }}"),
     "template that is no UTF-8": write("chat_template.jinja", b"\xff"),
+    "template that is a pipe": pipe("chat_template.jinja"),
+    "template that is a device": device("chat_template.jinja"),
     "template that is a number": fields(SETTINGS, chat_template=7),
 }  # fmt: skip
 

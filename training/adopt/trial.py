@@ -55,6 +55,9 @@ ITEM_BITS = {
     "U16": 16,
 }
 ITEM_BITS |= dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8)
+FLAGS = ("tie_word_embeddings", "attention_bias", "mlp_bias")
+NUMBERS = dict.fromkeys(("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps", "norm_epsilon"), 1.0)
+NUMBERS |= {"rope_theta": 1e12}
 TEXT = "naïve \u00a0\t12 日本 \x07 " + "a" * 2000 + " " * 2000 + "\n" * 200
 TURNS = [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]
 
@@ -93,6 +96,9 @@ def _said(folder: Path, what: Kind, _files: tuple[tuple[str, int, int], ...]) ->
 
 def try_folder(folder: Path, what: Kind) -> None:
     """Read all of the folder but the values of its weights. Raise DataError or RecipeError for what is wrong."""
+    for path in sorted(folder.rglob("*")):
+        if not (path.is_file() or path.is_dir()):
+            raise DataError(f"{path}: is no file, but a pipe, a device or a link that leads nowhere; leave it out")
     for path in sorted(folder.glob("*.json")):
         if path.name in READ_AS_MAPPINGS:
             _mapping(path)
@@ -106,6 +112,9 @@ def try_folder(folder: Path, what: Kind) -> None:
     check_folder(folder)
     config = usually_named(_mapping(folder / "config.json"))
     _try_sizes(folder, config)
+    for path in (folder / "config.json", folder / "generation_config.json"):
+        if path.is_file():
+            _try_ids(path, _mapping(path), config.get("vocab_size") or 0)
     _try_weights(folder, config)
     _try_tokenizer(folder, config)
     _try_templates(folder)
@@ -133,6 +142,26 @@ def _try_sizes(folder: Path, config: dict[str, Any]) -> None:
     for field in ("rope_scaling", "rope_parameters", "quantization_config"):
         if not isinstance(config.get(field) or {}, dict):
             raise DataError(f"{folder}: config.json: {field} must be an object")
+    for field in FLAGS:
+        if not isinstance(config.get(field), bool | None):
+            raise DataError(f"{folder}: config.json: {field}={config[field]!r:.40}; true or false is right")
+    for part in (config, config.get("rope_scaling") or {}, config.get("rope_parameters") or {}):
+        for field, most in NUMBERS.items():
+            value = part.get(field)
+            if value is not None and (type(value) not in (int, float) or not 0 < value <= most):
+                said = f"a number above 0, at most {most:g}, is right"
+                raise DataError(f"{folder}: config.json: {field}={value!r:.40}; {said}")
+
+
+def _try_ids(path: Path, found: dict[str, Any], size: int) -> None:
+    """Refuse ids of special tokens that are no ids, and an end of text that the model's vocabulary lacks."""
+    for field in ("bos_token_id", "eos_token_id", "pad_token_id"):
+        value = found.get(field)
+        most = size if size and field == "eos_token_id" else MAX_SIZE
+        for one in value if isinstance(value, list) else () if value is None else (value,):
+            is_unset = one == -1 and field != "eos_token_id"
+            if type(one) is not int or not (is_unset or 0 <= one < most):
+                raise DataError(f"{path}: {field}={one!r:.40}; a whole number from 0 to {most - 1:,} is right")
 
 
 def _read(path: Path, most: int) -> Any:
@@ -227,6 +256,10 @@ def _try_tokenizer(folder: Path, config: dict[str, Any]) -> None:
         tokenizer.decode(tokenizer.encode(TEXT, add_special_tokens=False).ids)
     except BaseException as error:  # the library's panics are no Exception
         raise DataError(f"{path}: the library tokenizers cannot use it: {_line(error)}") from None
+    for token in data.get("added_tokens") or ():
+        if (given := tokenizer.token_to_id(token["content"])) != token["id"]:
+            said = f"the token {token['content']!r:.40} has the id {token['id']}, which the library makes {given}"
+            raise DataError(f"{path}: {said}; ids follow each other, each once")
 
 
 def _try_templates(folder: Path) -> None:
