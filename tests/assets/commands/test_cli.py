@@ -150,7 +150,7 @@ def test_recipes_profiles_and_assets_are_listed_and_a_near_name_is_offered(monke
     assert recipes["kitchen"]["file"] == str(tmp_path / "kitchen.yaml") and "sft: expected" in str(recipes["kitchen"])
     assert recipes["kitchen-leak"]["description"].startswith("The kitchen without decontamination")
     assert [row["name"] for row in answers["assets"]] == list(CHAIN)
-    shipped = {"local", "ray", "slurm", "h100-1", "h100-8", "h100-64", "h200-8"}
+    shipped = {"local", "ray", "slurm", "kubernetes", "h100-1", "h100-8", "h100-64", "h200-8"}
     assert {row["name"] for row in answers["profiles"]} == shipped
     code, _, errors = said(monkeypatch, capsys, "list", "asset")
     assert code == 2 and "did you mean `assets`?" in errors
