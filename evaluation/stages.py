@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 EVALUATE = Stage(
     name="evaluate",
-    version="23",
+    version="24",
     module="evaluation.exams.scores",
     libraries=("jinja2", "lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("lm-eval",),
@@ -43,7 +43,7 @@ EVALUATE = Stage(
 )
 JUDGE = Stage(
     name="judge",
-    version="12",
+    version="13",
     module="evaluation.exams.judging",
     parts=(("training.posttrain.rewards", "none"),),
     libraries=("lm-eval", "tokenizers", "torch", "transformers"),
@@ -53,7 +53,7 @@ JUDGE = Stage(
 )
 CONTAMINATION = Stage(
     name="contamination",
-    version="16",
+    version="17",
     module="evaluation.contamination.search",
     libraries=("xxhash",),
     kinds=("numpy", "json"),
@@ -71,7 +71,7 @@ CONTAMINATION_REPORT = Stage(
 )
 SCALING = Stage(
     name="scaling",
-    version="10",
+    version="11",
     module="evaluation.report.scaling",
     libraries=("jinja2", "numpy", "plotly", "scipy"),
     kinds=("scipy",),
@@ -79,7 +79,7 @@ SCALING = Stage(
 )
 CARD = Stage(
     name="card",
-    version="33",
+    version="34",
     module="evaluation.hub.card",
     parts=(
         ("training.data.filter.rules", "none"),

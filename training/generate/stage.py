@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 SYNTHESIZE = Stage(
     name="synthesize",
-    version="9",
+    version="10",
     module="training.generate.synthesize",
     libraries=("tokenizers", "torch", "transformers"),
     kinds=("json",),

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ALIGN = Stage(
     name="align",
-    version="21",
+    version="22",
     module="training.posttrain.align.align",
     parts=(
         ("training.posttrain.methods", "none"),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PREFERENCES = Stage(
     name="preferences",
-    version="9",
+    version="10",
     module="training.posttrain.preferences.preferences",
     libraries=("xxhash",),
     kinds=("json",),

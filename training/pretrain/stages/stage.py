@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PRETRAIN = Stage(
     name="pretrain",
-    version="12",
+    version="13",
     module="training.pretrain.stages.pretrain",
     parts=(
         ("training.pretrain.losses.terms", "all"),
@@ -34,7 +34,7 @@ PRETRAIN = Stage(
 )
 DOREMI = Stage(
     name="doremi",
-    version="10",
+    version="11",
     module="training.pretrain.stages.doremi",
     parts=(
         ("training.pretrain.losses.terms", "all"),
@@ -47,7 +47,7 @@ DOREMI = Stage(
 )
 EXTEND = Stage(
     name="extend",
-    version="12",
+    version="13",
     module="training.pretrain.stages.long_context",
     parts=(
         ("training.pretrain.losses.terms", "all"),
