@@ -19,6 +19,7 @@ from training.contract.job import DataError
 from training.data.documents import MAX_LINE_BYTES, TOO_LONG
 
 MAX_FOOTER_BYTES = 16 << 20
+MOST_DEPTH = 16  # of lists and structures in each other
 ENCRYPTED = "its columns are encrypted; write it without encryption"
 MAX_PAGES_BYTES = 256 << 20  # of one page of each column; DuckDB writes pages of 100 MB, others of 1 MiB
 HELD_BYTES = 16 << 20  # of rows that are held, if each is as large as its pages let it be
@@ -196,8 +197,9 @@ def _shared_bytes(array: pa.Array) -> int:
     if pa.types.is_dictionary(kind):
         lengths = pc.binary_length(array.dictionary.cast(pa.large_binary()))
         return pc.sum(pc.take(lengths, array.indices)).as_py() or 0
-    if pa.types.is_map(kind):
-        return sum(map(_shared_bytes, (array.keys, array.items)))
+    if pa.types.is_map(kind):  # of a part, keys and items are those of the whole
+        start, end = array.offsets[0].as_py(), array.offsets[-1].as_py()
+        return sum(_shared_bytes(one.slice(start, end - start)) for one in (array.keys, array.items))
     if pa.types.is_struct(kind):
         return sum(map(_shared_bytes, array.flatten()))
     return _shared_bytes(array.flatten()) if pa.types.is_nested(kind) else 0
@@ -263,7 +265,7 @@ def _header(stream: BinaryIO, at: int) -> tuple[dict[int, Any], int]:
 
 def _structure(data: bytes, at: int, depth: int = 0) -> tuple[dict[int, Any], int]:
     """Return the fields of a structure by number, without texts, and where it ends."""
-    if depth > 8:
+    if depth > MOST_DEPTH:
         raise IndexError
     fields: dict[int, Any] = {}
     number = 0
@@ -286,7 +288,7 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
         length, at = _unsigned(data, at)
         return None, at + length
     if kind in (9, 10):
-        return _list(data, at, depth)
+        return _list(data, at, depth + 1)
     if kind == 12:
         return _structure(data, at, depth + 1)
     if kind in (3, 7):
@@ -295,6 +297,8 @@ def _value(data: bytes, at: int, kind: int, depth: int) -> tuple[Any, int]:
 
 
 def _list(data: bytes, at: int, depth: int) -> tuple[list[Any], int]:
+    if depth > MOST_DEPTH:
+        raise IndexError
     kind, count = data[at] & 15, data[at] >> 4
     at += 1
     if count == 15:

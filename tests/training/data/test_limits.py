@@ -233,3 +233,17 @@ def test_a_footer_that_is_wrong_is_named(tmp_path, right, wrong):
     path.write_bytes(data[:footer] + data[footer:].replace(right, wrong))
     with pytest.raises(DataError, match="not a readable parquet file"):
         list(read_rows(str(path)))
+
+
+def test_a_footer_of_lists_in_each_other_is_named(tmp_path):
+    path, footer = tmp_path / "rows.parquet", b"\x19" * 5000
+    path.write_bytes(b"PAR1" + footer + len(footer).to_bytes(4, "little") + b"PAR1")
+    with pytest.raises(DataError, match="its footer cannot be read"):
+        list(read_rows(str(path)))
+
+
+def test_maps_that_repeat_a_text_are_read(tmp_path):
+    path, number = tmp_path / "rows.parquet", 4096
+    said = pa.array([[("system", "x" * 10240)]] * number, pa.map_(pa.string(), pa.string()))
+    pq.write_table(pa.table({"said": said}), path)
+    assert sum(len(row["said"]) for row in read_rows(str(path))) == number

@@ -322,7 +322,7 @@ def _arguments(value: Any) -> str:
             if isinstance(value, str)
             else json.dumps({} if value is None else value, ensure_ascii=False, allow_nan=False)
         )
-    except ValueError:
+    except (ValueError, RecursionError):
         raise MalformedRow("arguments_are_not_json") from None
     if not isinstance(_json(checked_text(text, "arguments"), "arguments_are"), dict):
         raise MalformedRow("arguments_are_not_an_object")

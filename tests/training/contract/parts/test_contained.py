@@ -167,10 +167,10 @@ def test_only_one_process_goes_on_after_a_part_that_forks(tmp_path, what, leaves
 
 def test_a_part_that_ends_the_process_of_its_job_without_a_word_is_told_by_its_name(tmp_path):
     code = (
-        "import os\n"
+        "import functools, os\n"
         "from training.contract.parts.contained import Bounds, contained\n"
         "from training.contract.parts.outside import guarded\n"
-        "with contained(Bounds(folder='/'), end=print):\n"
+        "with contained(Bounds(folder='/'), end=functools.partial(print, flush=True)):\n"
         "    guarded('part mine', 'failed', lambda: os.fork() or os._exit(0))()\n"  # a process of its own may
         "    guarded('part mine', 'failed', os._exit)(0)\n"
     )

@@ -154,6 +154,7 @@ def test_every_file_of_a_mixed_folder_is_a_document_or_has_a_reason(tmp_path, fo
     [
         ("cp1252", "Brot ist süß."),
         ("cp1252", "# naïve façade\nprice = '5 €'"),
+        ("cp1252", "Copyright Foo©Bar 2004. All rights reserved by the company and its partners in the world."),
         ("cp1250", "Chléb kyne, když je těsto teplé a stojí u pece přes noc. Ráno ho pekařka peče dozlatova."),
         ("cp1250", "Příliš žluťoučký kůň úpěl ďábelské ódy, zatímco na náměstí hrála hudba."),
         ("iso8859-2", "Včera sme boli v horách, kde snežilo a fúkal mrazivý vietor, preto sme išli ďalej."),

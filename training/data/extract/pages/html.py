@@ -52,7 +52,7 @@ META_BYTES = 2048  # the standard reads 1024, but long comments before the first
 SINGLE_BYTE = ("cp125", "iso8859", "koi8", "mac-")
 ASCII = bytes(range(128))
 # In a text of the wrong charset: characters that no text has, and signs between two letters.
-DAMAGED = re.compile(r"[\x80-\x9f\ufffd]|(?<=[^\W\d_])[¡-©«¬®¯±-³¶¸¹»-¿×÷](?=[^\W\d_])")
+DAMAGED = re.compile(r"[\x80-\x9f\ufffd]|(?<=[^\W\d_])[¡-¨«¬¯±-³¶¸¹»¼¾¿×÷](?=[^\W\d_])")
 RARE_LETTERS = 0.05  # of the bytes of a text; Czech has 0.15, Italian 0.01
 PYTHON_CODECS = {"gbk": "gb18030", "shift_jis": "cp932", "euc_kr": "cp949", "big5": "big5hkscs", "iso8859-11": "cp874"}
 
