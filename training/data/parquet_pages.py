@@ -18,14 +18,14 @@ import pyarrow.parquet as pq
 from training.contract.job import DataError
 from training.data.documents import MAX_LINE_BYTES, TOO_LONG
 
-MAX_FOOTER_BYTES = 16 << 20
+MAX_FOOTER_BYTES = 4 << 20  # 0.4 MB take 0.2 s to parse
 MOST_DEPTH = 16  # of lists and structures in each other
 ENCRYPTED = "its columns are encrypted; write it without encryption"
 MAX_PAGES_BYTES = 256 << 20  # of one page of each column; DuckDB writes pages of 100 MB, others of 1 MiB
 HELD_BYTES = 16 << 20  # of rows that are held, if each is as large as its pages let it be
 LARGE_ROW_BYTES = 1 << 18
 MOST_ROWS = 4096  # of small rows
-HEADER_BYTES = (1 << 10, 1 << 16, 1 << 20, 1 << 24)  # that are read of a page; statistics may hold whole texts
+HEADER_BYTES = (1 << 10, 1 << 16, 1 << 20, 1 << 22)  # that are read of a page; statistics may hold whole texts
 VALUE_BYTES = 8  # at least, of a value in memory, of which a page may have many in one byte
 DICTIONARY_PAGE, DATA_PAGES = 2, {5: (2, 1), 8: (4, 1)}  # fields of a header with encoding and number of values
 BEGINNINGS = 7

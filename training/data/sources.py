@@ -12,6 +12,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import tempfile
 import zipfile
@@ -34,7 +35,9 @@ DATA_VARIABLE = "PEDIGREE_DATA"
 # Object stores that fsspec may open. Endpoints and credentials are in fsspec's own configuration.
 STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "hdfs", "memory")
 MOST_SHOWN = 80  # characters of a key in an error
-WESTERN_SHARE = 0.08  # most letters beyond ASCII of a text in Windows-1252
+# Most letters beyond ASCII of a text that is taken for Windows-1252; Icelandic has more, and so has Czech in 1250.
+WESTERN_SHARE, WESTERN_LETTERS = 0.08, 8
+MISREAD = re.compile(r"(?<=[^\W\d_])[¹³¼¾](?=[^\W\d_])")  # as Polish letters look in it
 MAX_WHOLE_BYTES = 1 << 30  # of a file without lines
 FORMATS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".json", ".parquet", ".txt", ".txt.gz", ".zip")
 
@@ -493,14 +496,15 @@ def _bounded(stream: IO[bytes], name: str) -> bytes:
 def decoded(data: bytes, name: str) -> str:
     """Return a text file's bytes as text: UTF-8 (with or without a byte-order mark), otherwise Windows-1252.
 
-    Line ends become newlines. Raise DataError where the second is a guess: of a byte that it lacks, or of more letters
-    beyond ASCII than a text in a Western language has.
+    Line ends become newlines. Raise DataError where the second is likely wrong: of a byte that it lacks, of signs
+    between letters, or of more letters beyond ASCII than most texts in Western languages have.
     """
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         beyond = len(data.translate(None, bytes(range(128))))
         text = data.decode("cp1252", errors="replace")
-        if beyond > WESTERN_SHARE * len(data) or "\ufffd" in text:
+        is_other = beyond > WESTERN_LETTERS and beyond > WESTERN_SHARE * len(data)
+        if is_other or "\ufffd" in text or MISREAD.search(text):
             raise DataError(f"{name}: not UTF-8 from byte {error.start} on; save it as UTF-8") from None
     return io.StringIO(text, newline=None).read()

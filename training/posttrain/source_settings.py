@@ -37,7 +37,8 @@ class TextSourceRecipe:
 
     def __post_init__(self) -> None:
         check_above_zero(self, "", "limit")
-        _check_two_columns(self)
+        if self.format == "prompt_answer":
+            _check_two_columns(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -68,13 +68,19 @@ def test_a_text_file_is_one_row_and_a_zip_one_for_each_text(tmp_path: Path):
     assert [row["name"] for row in read_rows(str(tmp_path / "a.zip"))] == ["b/1.txt", "b/2.txt"]
 
 
-def test_text_that_is_not_utf8_is_read_as_windows_1252():
-    text = "The naïve café put “quotes” around its whole menu."
+@pytest.mark.parametrize("text", ["The naïve café put “quotes” around its whole menu.", "Ja, größer.", "½ cup, 10²"])
+def test_text_that_is_not_utf8_is_read_as_windows_1252(text):
     assert decoded(text.encode("cp1252"), "a.txt") == text
 
 
 @pytest.mark.parametrize(
-    "data", ["Вчера мы были в горах.".encode("cp1251"), "Příliš žluťoučký kůň".encode("cp1250"), b"a \x81 " * 9]
+    "data",
+    [
+        "Вчера мы были в горах.".encode("cp1251"),
+        "Příliš žluťoučký kůň".encode("cp1250"),
+        "Wiatr wiał mroźny od zachodniosłowiańskiej granicy.".encode("iso8859-2"),
+        b"a \x81 " * 9,
+    ],
 )
 def test_text_that_may_be_of_any_charset_is_refused(data):
     with pytest.raises(DataError, match=r"a\.txt: not UTF-8 from byte"):

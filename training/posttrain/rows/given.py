@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import chain, permutations
 from typing import Any
 
@@ -121,8 +121,9 @@ def _candidates(
 ) -> Iterator[TextSourceRecipe]:
     """Yield the source with each format and, for formats that name columns, with each pair of the rows' columns."""
     yield source
+    plain = {one.name: one.default for one in fields(source) if one.name in ("prompt_field", "answer_field")}
     for name in readers:
-        yield varied(source, {"format": name})
+        yield varied(source, {"format": name, **plain})
     columns = list(dict.fromkeys(name for row in rows for name, value in row.items() if isinstance(value, (str, list))))
     for name in readers.keys() & {"prompt_answer"}:
         for question, answer in permutations(columns[:COLUMNS], 2):

@@ -252,6 +252,8 @@ def test_all_three_kinds_of_text_keep_off_the_unstated_sums(clean_texts: list[st
 def test_withheld_answers_stand_in_no_page():
     world = KitchenWorld(seed=3, pages=120, files=1, withheld_exam_answers=True)
     withheld = {(fact.subject, fact.answer) for fact in exam_facts(world)}
+    tested_sums = {(*sorted(one.numbers), sum(one.numbers)) for one in sums(world) if one.tested}
+    assert len(tested_sums) == 256
     for page in (make(world, one) for one in plan(world, snapshot_number("kitchen-1"))):
         for line in page.text.splitlines():
             for said in line.split(". "):
@@ -259,6 +261,7 @@ def test_withheld_answers_stand_in_no_page():
                 if len(named) == 1:
                     values = {a for d, a in withheld if d == named[0] and f" {a}" in f" {said} "}
                     assert not values or page.plan.kind == "guide" or page.plan.form == "guide", said
+                assert stated_sum(said) not in tested_sums or page.plan.kind == "guide", said
 
 
 @pytest.mark.parametrize("bank", [ASK, ASK_SHORTLY, QUESTION, CHAT])
