@@ -39,6 +39,10 @@ def storage_of(address: str, meant: str) -> dict[str, Any]:
     if parts.get("password") and not VARIABLE.fullmatch(parts["password"]):
         raise RecipeError(f"dagster_storage: a password is the name of an environment variable; {FORM} is right")
     params = dict(parse_qsl(parts.pop("params", "")))
+    if wrong := [name for name, value in params.items() if "password" in name or VARIABLE.search(value)]:
+        raise RecipeError(
+            f"dagster_storage: {wrong[0]} after `?` may hold neither a password nor a variable; {FORM} is right"
+        )
     port = {"port": int(parts.pop("port"))} if "port" in parts else {}
     database = {"scheme": DRIVER, "password": "", **{name: _part(name, value) for name, value in parts.items()}, **port}
     return {"postgres": {"postgres_db": database | ({"params": params} if params else {})}}

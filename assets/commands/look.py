@@ -272,13 +272,14 @@ def plan(
         bool, typer.Option("--goodput", help="also simulate interruptions, and show other ways to train side by side")
     ] = False,
     interruptions: Annotated[
-        float, typer.Option(help="with --goodput: interruptions per 1,000 GPU-days", min=0)
+        float, typer.Option(help="with --goodput: interruptions per 1,000 GPU-days", min=0, max=1e9)
     ] = 0.53,
     restart_minutes: Annotated[
         float, typer.Option(help="with --goodput: minutes from an interruption to the next step", min=0)
     ] = 10,
     spot: Annotated[
-        float | None, typer.Option(help="with --goodput: interruptions per 1,000 GPU-days of spot machines", min=0)
+        float | None,
+        typer.Option(help="with --goodput: interruptions per 1,000 GPU-days of spot machines", min=0, max=1e9),
     ] = None,
     json_: JsonOption = False,
 ) -> None:

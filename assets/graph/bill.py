@@ -73,8 +73,13 @@ class Bill:
 
 
 def _completed(before: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
-    """An attempt's row with what is said of it now. That a job was requeued tells less than what was known before."""
+    """An attempt's row with what is said of it now. That a job was requeued tells less than what was known before.
+
+    Who knows of no end does not say that the known one was seen.
+    """
     news = {name: value for name, value in said.items() if value not in (None, "", {})}
+    if before.get("least") and said["end"] is None:
+        del news["least"]
     if before.get("cause") and news.get("cause") == "requeued":
         del news["cause"]
     return {"begin": None, "end": None, "cause": "", **before, **news}

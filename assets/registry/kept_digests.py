@@ -8,7 +8,7 @@ The older digests that a record says it replaces (`replaces`) do not count, beca
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from assets.registry.decision import DECISION, lineage_of, model_of
 from assets.state.cell import Cell, Comparison
 from assets.state.tombstones import is_masked
-from resources.tracking.errors import TrackingError
+from resources.tracking.errors import TrackingError, reason_of
 from resources.tracking.registry import Registry, explained
 from resources.tracking.reports import FLUSH_SECONDS, Tracking
 from training.contract.artifact import Artifact, problems_of
@@ -117,16 +117,14 @@ def only_found(lineage: Lineage, root: Path, tracking: Tracking) -> frozenset[st
     behind = {name: node for name, node in lineage.nodes.items() if node.made is not None}
     if not (home_of(root).exists() and (tracking.store or root).exists()):
         return frozenset()
-    import dagster as dg
-
-    with dg.DagsterInstance.from_config(str(home_of(root).parent)) as instance:
-        left = {
-            name
-            for name, one in behind.items()
-            if not was_made(one.item.asset, name, instance, None)
-            and not was_made(one.item.asset, name, instance, [one.item.partition])
-        }
     with suppress(TrackingError), explained(tracking):
+        with _instance_of(root) as instance:
+            left = {
+                name
+                for name, one in behind.items()
+                if not was_made(one.item.asset, name, instance, None)
+                and not was_made(one.item.asset, name, instance, [one.item.partition])
+            }
         if left - tracking.begun(left):  # MLflow may not have had the latest reports yet
             tracking.flush(FLUSH_SECONDS)
         return frozenset(left - tracking.begun(left))
@@ -161,9 +159,7 @@ def _told(behind: Iterable[Held], root: Path, tracking: Tracking) -> dict[str, s
     behind = list(behind)
     told: dict[str, set[str]] = {one.fingerprint: set() for one in behind}
     if home_of(root).exists():
-        import dagster as dg
-
-        with dg.DagsterInstance.from_config(str(home_of(root).parent)) as instance:
+        with suppress(TrackingError), _instance_of(root) as instance:
             for one in behind:
                 said = {_last_told(one, instance, None), _last_told(one, instance, [one.partition])}
                 told[one.fingerprint] |= said - {""}
@@ -205,17 +201,29 @@ def home_of(root: Path) -> Path:
     return root / "dagster" / "dagster.yaml"
 
 
+@contextmanager
+def _instance_of(root: Path) -> Iterator[Any]:
+    """Context manager with a root's Dagster instance. Raises TrackingError if its database cannot be opened."""
+    import dagster as dg
+
+    try:
+        instance = dg.DagsterInstance.from_config(str(home_of(root).parent))
+    except Exception as error:  # whatever Dagster and the database's driver raise
+        why = reason_of(error.__cause__ if isinstance(error.__cause__, Exception) else error)
+        raise TrackingError(f"Dagster's database in {home_of(root)} could not be opened: {why}") from None
+    with instance:
+        yield instance
+
+
 def told_dagster(root: Path, cells: Iterable[H]) -> list[tuple[H, str]]:
     """Return cells whose record on disk has another digest than Dagster stored at their last materialization.
 
-    Empty if the root has no instance.
+    Empty if the root has no instance. Raises TrackingError if its database cannot be opened.
     """
     home = home_of(root)
     if not home.exists():
         return []
-    import dagster as dg
-
-    with dg.DagsterInstance.from_config(str(home.parent)) as instance:
+    with _instance_of(root) as instance:
         told = [(cell, told_otherwise(cell, instance)) for cell in cells]
     return [(cell, contradiction(cell.artifact, "Dagster", {other})) for cell, other in told if cell.artifact and other]
 

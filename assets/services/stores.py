@@ -127,7 +127,7 @@ def opened_instance(root: Path) -> dg.DagsterInstance:
         except DataError:
             raise
         except Exception as error:  # whatever the database's driver raises
-            why = masked(str(error.__cause__ or error)).strip().splitlines()
+            why = masked(str(error.__cause__ or error)).strip().splitlines() or [type(error).__name__]
             raise DataError(f"Dagster's database in {home / CONFIG_FILE} could not be opened: {why[0]}") from None
         return instance
 

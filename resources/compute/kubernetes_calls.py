@@ -35,8 +35,8 @@ REFUSALS = {
     "exceeded quota": "the namespace gives less; lower `nodes`, `memory_gb`, `workers`, `threads` or `gpus_per_node`, "
     "or change `parts.kubernetes.namespace`",
     'namespaces "[^"]*" not found': "there is no such namespace; change `parts.kubernetes.namespace`",
-    "Forbidden": "the user may not do this in the namespace (Jobs, Services: create and delete; Pods, Events: list); "
-    "ask for these rights, or change `parts.kubernetes.namespace`",
+    "Forbidden": "the user may not do this in the namespace (Jobs: create, list, deletecollection; Services: "
+    "create; Pods, Events: list); ask for these rights, or change `parts.kubernetes.namespace`",
     r"queue": "change `parts.kubernetes.queue`",
     r"Invalid|BadRequest|strict decoding|unknown field": "change `parts.kubernetes.pod`, `image`, `claims` or "
     "`secrets`, as the message says",

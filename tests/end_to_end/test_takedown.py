@@ -252,6 +252,13 @@ def test_a_report_says_that_a_version_is_tagged_only_where_it_is(place, page):
         store.execute("UPDATE model_version_tags SET key = 'upstream_withdrawn' WHERE key = 'other'")
 
 
+def test_a_report_is_written_although_a_version_was_deleted_from_mlflow(place, page):
+    (report,) = reports_under(place)
+    gone = [{**told, "versions": [{**one, "version": "999"} for one in told["versions"]]} for told in report["found"]]
+    found = with_tags(gone, {1}, Tracking("", place, in_background=False))
+    assert "MLflow did not say whether it is tagged" in "\n".join(markdown_of({**report, "found": found}))
+
+
 def test_a_version_that_saw_the_page_can_still_be_traced_and_its_text_is_gone(place, page):
     (traced,) = pedigree("trace", "kitchen-small/1", "--url", page["url"], root=place).answer["pages"]
     (seen,) = traced["seen"]

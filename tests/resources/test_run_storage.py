@@ -38,6 +38,8 @@ def test_an_address_is_what_dagster_reads(address):
 
 REFUSED = {
     "postgresql://me:s3cret@db/dagster": "a password is the name of an environment variable",
+    "postgresql://me@db/dagster?password=s3cret": "password after `?` may hold neither a password nor a variable",
+    "postgresql://me@db/dagster?sslcert=${WORD}": "sslcert after `?` may hold neither a password nor a variable",
     "postgresql://me:x${WORD}@db/dagster": "a password is the name of an environment variable",
     "postgresql://me@db-${SITE}/dagster": "a variable stands for the whole hostname",
     "mysql://me@db/dagster": "postgresql:// and then USER",

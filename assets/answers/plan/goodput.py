@@ -24,6 +24,7 @@ RATE, RESTART_MINUTES = 0.53, 10.0
 RUNS = 400  # simulated; the ends of the interval are then within a few percent
 MOST_LOST = 20.0  # times the undisturbed seconds, beyond which a training is told not to end
 DAY = 86_400.0
+SPOT = "the same on spot machines"
 
 # Model operations over all booked hours, as a share of the peak of an H100 in bf16. Llama 3: 15e12 tokens in 1.3 and in
 # 6.4 million GPU-hours (its model card); SmolLM3: 11.2e12 tokens on 384 GPUs in 24 days (its announcement).
@@ -129,11 +130,12 @@ def _alternatives(
     """Yield the fastest layouts of the same GPUs, of half and twice as many, of other kinds, and on spot machines."""
     widest = max(trainings, key=lambda one: one.phase.global_batch_tokens)
     ways = [("fastest layout", size.nodes, gpu, asked.rate)]
-    ways += [("the same on spot machines", size.nodes, gpu, asked.spot_rate)] if asked.spot_rate is not None else []
+    ways += [(SPOT, size.nodes, gpu, asked.spot_rate)] if asked.spot_rate is not None else []
     ways += [
         (f"{word} the nodes", round(size.nodes * by), gpu, asked.rate) for word, by in (("half", 0.5), ("twice", 2))
     ]
     ways += [("another kind", size.nodes, one, asked.rate) for one in DEVICES.values() if one is not gpu]
     for what, nodes, kind, rate in ways:
-        if nodes and (fit := layouts(widest, replace(size, nodes=nodes), kind, mfu=mfu)):
+        price = size.price_per_hour if kind is gpu and what != SPOT else None  # it is that of the profile's machines
+        if nodes and (fit := layouts(widest, replace(size, nodes=nodes, price_per_hour=price), kind, mfu=mfu)):
             yield _row(what, trainings, fit[0][0], kind, rate, asked, mfu)

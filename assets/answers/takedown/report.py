@@ -39,7 +39,11 @@ from training.provenance.swap import Swap
 
 REPORT = "report.json"
 PROVED, NOT_PROVED, NOTHING = "proved", "not proved", "nothing to prove"
-TAGGED = {True: "tagged", False: "**not tagged** (give its command again)"}
+TAGGED = {
+    True: "tagged",
+    False: "**not tagged** (give its command again)",
+    None: "MLflow did not say whether it is tagged",
+}
 BEYOND = (
     "Backups, snapshots of the file system and freed blocks of the disk",
     "Other roots, and models and corpora that were exported from this one",

@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -44,6 +45,7 @@ from assets.state.tombstones import (
     read_tombstones,
 )
 from resources.profile import Profile
+from resources.tracking.errors import TrackingError
 from resources.tracking.registry import Registry, explained
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import Registered
@@ -621,11 +623,15 @@ def tag_versions(told: Mapping[str, Any], stones: Sequence[Tombstone], tracking:
 
 
 def with_tags(found: list[dict[str, Any]], numbers: Set[int], tracking: Tracking) -> list[dict[str, Any]]:
-    """Return answers in which each registered version says whether its tag lists a takedown with one of the numbers."""
+    """Return answers in which each registered version says whether its tag lists a takedown with one of the numbers.
+
+    It is None if MLflow does not answer, or no longer has the version.
+    """
     for version in (one for told in found for one in told["versions"]):
-        with explained(tracking):
+        version["tagged"] = None
+        with suppress(TrackingError), explained(tracking):
             said = Registry(tracking, version["name"]).version(version["version"]).tags.get(WITHDRAWN_TAG, "[]")
-        version["tagged"] = any(one["takedown"] in numbers for one in json.loads(said))
+            version["tagged"] = any(one["takedown"] in numbers for one in json.loads(said))
     return found
 
 

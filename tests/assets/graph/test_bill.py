@@ -23,6 +23,17 @@ from training.contract.artifact import ARTIFACT_FILE, Artifact, find, find_copy
 from training.contract.running import attempt
 
 
+def test_a_backend_that_knows_no_end_does_not_say_that_it_was_seen(tmp_path):
+    told = Allocation(attempt="8.0", begin=10.0, end=None)
+    bill = Bill(tmp_path, backend="kubernetes", run="r")
+    for state in ("running", "failed"):
+        bill.follow(Status(state=state, allocations=(told,)))
+    assert not Bill(tmp_path, backend="kubernetes", run="s").note([told]) and attempts(tmp_path)[0]["least"]
+    Bill(tmp_path, backend="kubernetes", run="s").note([replace(told, end=20.0)])
+    (row,) = attempts(tmp_path)
+    assert (row["end"], row["least"]) == (20.0, False)
+
+
 def test_a_killed_attempt_is_in_the_bill_beside_the_one_that_made_the_artifact(tmp_path):
     task = toy_task(tmp_path, "together")
     task = replace(task, size=replace(task.size, retries=1, price_per_hour=3600.0))

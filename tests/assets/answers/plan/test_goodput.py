@@ -75,6 +75,7 @@ def test_ways_to_train_are_shown_side_by_side(monkeypatch, capsys, tmp_path):
     assert profiles["price"] == pytest.approx(2 * 20 * profiles["seconds"] / 3600)
     assert rows["fastest layout", "H100", 4]["undisturbed_seconds"] <= profiles["undisturbed_seconds"]
     assert rows["twice the nodes", "H100", 8]["seconds"] < rows["half the nodes", "H100", 2]["seconds"]
+    assert spot["price"] is None and spot["gpu_hours"] > 0
     assert rows["another kind", "B200", 4]["price"] is None, "the profile has the price of its own machines"
     _, output, _ = printed(monkeypatch, capsys, *given, "--interruptions", "1e6")
     assert "as the profile has it, 4 H100: interrupted too often to end" in " ".join(output.split())
