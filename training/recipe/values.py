@@ -101,7 +101,7 @@ def check_rows(recipe: Recipe) -> None:
     wrong += [
         f"{place}: {uri}: {why}"
         for place, uri in addresses.items()
-        if not why_no_address(uri) and (why := why_no_format(uri))
+        if uri.strip() and not why_no_address(uri) and (why := why_no_format(uri))
     ]
     if wrong:
         raise RecipeError(*wrong)

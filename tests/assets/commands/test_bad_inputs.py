@@ -47,7 +47,7 @@ RECIPES = {
     "unknown rule": (KITCHEN + "filter: {rules: [goofer]}\n", r"filter.rules\[0\]: 'goofer' is not one of 'c4', "),
     "unknown optimizer": (KITCHEN + "pretrain: {optimizer: sgdx}\n", "'sgdx' is not one of 'adafactor', 'adamw'"),
     "unknown preset": (KITCHEN + "model: {preset: gpt9}\n", "model.preset: 'gpt9' is not one of '1m'"),
-    "heads that do not divide": (KITCHEN + "model: {heads: 7}\n", "width=192 must be a multiple of heads=7"),
+    "heads that do not divide": (KITCHEN + "model: {heads: 7}\n", "width=128 must be a multiple of heads=7"),
     "less than a batch": (KITCHEN + "pretrain: {tokens: 10}\n", "tokens=10 leaves less than one batch of 2048"),
     "missing base": ("extends: kitchn\nname: mine\n", "no recipe is called 'kitchn'; did you mean `kitchen`\\? there"),
     "base that is itself": ("extends: mine\nname: mine\n", "no recipe is called 'mine'; there are"),
@@ -181,8 +181,8 @@ PROFILES = {
         "global_batch_tokens=2048 is not a multiple of micro_batch_tokens=768",
     ),
     "model that cannot be spread so": (
-        "name: p\nstages: {base_model: {processes: 4, tensor: 4}}\n",
-        "base_model: tensor=4: model.kv_heads=3 is not a multiple",
+        "name: p\nstages: {base_model: {processes: 3, tensor: 3}}\n",
+        "base_model: tensor=3: model.kv_heads=4 is not a multiple",
     ),
     "word for a truth value": (
         "name: p\ndefault: {compile: zebra}\n",

@@ -171,7 +171,7 @@ def test_one_talks_to_the_last_model_of_the_chain(monkeypatch, capsys, tmp_path,
     own = ("chat", str(tmp_path / "own.yaml"), "--root", str(tmp_path / "r"))
     for asset, wanted in (((), model), (("--asset", "base_model"), "base_model")):
         code, _, errors = said(monkeypatch, capsys, *own, *asset)
-        assert code == 2 and f"{wanted} of recipe own" in errors
+        assert code == 2 and f"{wanted} [own] is missing" in errors
 
 
 def begun(recipe, root, *, step):

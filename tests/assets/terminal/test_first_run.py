@@ -53,10 +53,10 @@ def test_what_other_assets_decide_is_unknown_until_they_are_made(estimated, tmp_
     sft, scores = comparison.cells["sft_model", "kitchen"], comparison.cells["model_scores", "kitchen"]
     assert first_run.seconds(sft) is None and first_run.seconds(scores) is None
     put(tmp_path, "instruction_data", "kitchen", counts={"kept": 100})
-    assert first_run.work("weights_times_examples", sft) == 100 * comparison.recipe.sft.epochs * 2_164_928
+    assert first_run.work("weights_times_examples", sft) == 100 * comparison.recipe.sft.epochs * 771_136
     suites = [suite.name for suite in comparison.recipe.evaluation.suites]
     put(tmp_path, "benchmark_index", "kitchen", metrics={f"items_{name}": 5.0 for name in suites})
-    assert first_run.work("weights_times_items", scores) == 5 * len(suites) * 3 * 2_164_928
+    assert first_run.work("weights_times_items", scores) == 5 * len(suites) * 3 * 771_136
     assert first_run.seconds(sft) and first_run.seconds(scores)
     # Two models answer at most 64 held-out prompts, and each answer has at most so many tokens.
     rewards = comparison.cells["alignment_rewards", "kitchen"]
@@ -64,7 +64,7 @@ def test_what_other_assets_decide_is_unknown_until_they_are_made(estimated, tmp_
     for held_out, judged in ((5, 5), (500, 64)):
         put(tmp_path, "preference_data", "kitchen", metrics={"held_out_pairs": held_out})
         work = FirstRun(comparison.recipe, tmp_path, first_run._size_for).work("weights_times_answers", rewards)
-        assert work == 2 * judged * comparison.recipe.align.max_new_tokens * 2_164_928
+        assert work == 2 * judged * comparison.recipe.align.max_new_tokens * 771_136
 
 
 def test_other_machines_and_gpus_have_no_rates(estimated, tmp_path):

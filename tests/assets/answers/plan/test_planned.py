@@ -65,7 +65,7 @@ def test_what_nobody_has_measured_is_named_and_not_counted(monkeypatch, capsys, 
     assert code == 0 and told["ok"] and set(told["totals"]["not_known"]) == UNKNOWN_AT_FIRST
     assert {one["basis"] for one in told["assets"] if one["seconds"]} == {"rate of another machine"}
     model = told["models"][0]
-    assert model["parameters"] == 2_164_928 and model["steps"] == RECIPE.pretrain.steps
+    assert model["parameters"] == 771_136 and model["steps"] == RECIPE.pretrain.steps
     assert model["flops"] == pytest.approx(model["flops_per_token"] * RECIPE.pretrain.step_tokens)
     assert model["memory"]["fits"] and model["memory"]["peak_bytes"] > 4 * 4 * model["parameters"]
     assert [one["asset"] for one in told["models"]] == ["base_model", *CHAT]
@@ -105,7 +105,7 @@ def test_it_is_readable_at_80_columns(monkeypatch, capsys, tmp_path):
     code, output, _ = printed(monkeypatch, capsys, "plan", "kitchen", "--root", str(tmp_path / "r"))
     lines = output.splitlines()
     assert code == 0 and max(map(len, lines)) <= 80
-    assert "base_model [kitchen]: 2,164,928 parameters" in lines
+    assert "base_model [kitchen]: 771,136 parameters" in lines
     assert any(re.match(r"To make: (\d+) of \1; \d+ min \d\d s one after", line) for line in lines)
 
 
