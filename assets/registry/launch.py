@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import yaml
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
     from assets.state.cell import Comparison
     from resources.tracking.reports import StageRun
     from training.recipe.recipe import Recipe
+
+log = logging.getLogger(__name__)
 
 CARD = "model_card"
 COSTS = ("cpu_seconds", "wall_seconds", "node_hours")
@@ -53,8 +57,6 @@ def tables_of_answers(comparison: Comparison) -> dict[str, list[dict[str, Any]]]
     made = comparison.cells[SCORES, comparison.recipe.name].artifact
     if made is None:
         return {}
-    from training.data.documents import read_lines
-
     model = judged(comparison.recipe)
     samples = {one.suite: made.path / sample_file(model, one.suite) for one in scores_of(comparison)}
     tables = {
@@ -66,8 +68,19 @@ def tables_of_answers(comparison: Comparison) -> dict[str, list[dict[str, Any]]]
                 "right": score_of(row),
                 "item": row["item"],
             }
-            for row in islice(read_lines(file), ITEMS)
+            for row in _first_of(file)
         ]
         for suite, file in samples.items()
     }
     return {name: rows for name, rows in tables.items() if rows}
+
+
+def _first_of(samples: Path) -> list[dict[str, Any]]:
+    """Return the first rows of a file of samples; none, with a warning, if it cannot be read."""
+    from training.data.documents import read_lines
+
+    try:
+        return list(islice(read_lines(samples), ITEMS))
+    except (OSError, ValueError) as error:
+        log.warning("MLflow gets no table of %s: %s", samples.name, error)
+        return []

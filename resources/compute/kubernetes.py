@@ -145,7 +145,7 @@ class KubernetesBackend:
             if status.state in ("succeeded", "failed"):
                 status = self._after(handle, note, jobs, status)
         except KubernetesError as error:
-            return self._unanswered(str(error))
+            return self._unanswered(error)
         self._silent_since = None
         return status
 
@@ -173,11 +173,12 @@ class KubernetesBackend:
             self.cancel(handle)
         return Status(state="running", reason="the next part of its fan-out begins", allocations=status.allocations)
 
-    def _unanswered(self, said: str) -> Status:
+    def _unanswered(self, error: KubernetesError) -> Status:
+        """The status of a task of which the cluster does not tell, or whose next Job it refuses."""
         self._silent_since = self._silent_since or time.monotonic()
-        if time.monotonic() - self._silent_since > SILENCE_SECONDS:
-            return Status(state="lost", reason=f"Kubernetes does not answer: {said}")
-        return Status(state="running", reason=f"Kubernetes did not answer: {said}")
+        is_over = time.monotonic() - self._silent_since > SILENCE_SECONDS
+        said = str(error) if error.is_refused else f"Kubernetes did not answer: {error}"
+        return Status(state="lost" if is_over else "running", reason=said)
 
     def cancel(self, handle: Handle) -> None:
         """Delete the task's Jobs, which ends their pods: SIGTERM, and SIGKILL when their time of grace is over."""

@@ -11,7 +11,7 @@ from assets.answers.doctor.finding import Finding
 from assets.services.stores import CONFIG_FILE, DAGSTER_FILES, OWN_STORAGE, opened_instance
 from resources.tracking.errors import CheckedClient, TrackingError
 from resources.tracking.store import default_uri, make_client, read_store, shown, sqlite_file
-from training.contract.job import DataError
+from training.contract.secrets import masked
 
 BROKEN = "set it aside: artifacts make it again"
 UNREAD = "mend the rights of the file and of its folder"
@@ -44,8 +44,8 @@ def _asked(root: Path) -> Finding:
     try:
         with opened_instance(root) as instance:
             runs = instance.get_runs_count()
-    except DataError as error:
-        return Finding("Dagster", "problem", str(error), "start it, or mend dagster_storage")
+    except Exception as error:  # of the database's driver, once it is open
+        return Finding("Dagster", "problem", masked(str(error)), "start it, or mend dagster_storage")
     return Finding("Dagster", "ok", f"its database answers and has {runs:,} runs")
 
 

@@ -21,6 +21,7 @@ from training.pretrain.capacity.needs import Pretraining
 # Llama 3 405B had 466 interruptions in 54 days of 16,384 GPUs (arXiv 2407.21783, section 3.3.4), and trained in more
 # than 90 % of the time, so that one cost less than 17 minutes.
 RATE, RESTART_MINUTES = 0.53, 10.0
+MOST_DRAWN = 10_000  # interruptions of a training, beyond which the closed form is told
 RUNS = 400  # simulated; the ends of the interval are then within a few percent
 MOST_LOST = 20.0  # times the undisturbed seconds, beyond which a training is told not to end
 DAY = 86_400.0
@@ -117,7 +118,10 @@ def _row(
     told = {"what": what, "gpu": gpu.name, "gpus": gpus, "layout": in_words(size), "undisturbed_seconds": seconds}
     if expected_seconds(seconds, **how) > MOST_LOST * seconds:
         return told | dict.fromkeys(OF_A_ROW)
-    count, ends = interrupted(seconds, **how) if rate else (0.0, [seconds] * RUNS)
+    expected = expected_seconds(seconds, **how) if rate else seconds
+    count, ends = expected / how["between"], [expected] * RUNS  # of so many the interval is narrow
+    if 0 < count <= MOST_DRAWN:
+        count, ends = interrupted(seconds, **how)
     mean, (low, *_, high) = fmean(ends), quantiles(ends, n=20)
     price = mean / 3600 * nodes * size.price_per_hour if size.price_per_hour and size.gpu in (None, gpu.name) else None
     gpu_hours = mean / 3600 * nodes * size.gpus_per_node
