@@ -344,7 +344,7 @@ def test_a_job_runs_on_while_the_server_is_away_and_while_credentials_are_expire
     api.pod(api.job(), phase="Running")
     api.faults = [(401, "Unauthorized", "Unauthorized")]
     status = backend.poll(handle)
-    assert status.state == "running" and "Kubernetes did not answer" in status.reason
+    assert status.state == "running" and "Kubernetes refuses" in status.reason and "expired; log in" in status.reason
     api.stop()
     assert "did not answer" in backend.poll(handle).reason
     api.start()
