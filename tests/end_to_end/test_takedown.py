@@ -78,10 +78,16 @@ def documents(place: Path, asset: str, part: str, *columns: str) -> list[dict]:
 
 @pytest.fixture(scope="module")
 def page(place) -> dict:
-    """A page of the second snapshot that went into a shard and is not in the first."""
+    """A page of the second snapshot that is not in the first, and that the training read."""
     before = {key_of(row["url"]) for row in documents(place, "extracted_documents", "kitchen-1", "url")}
     kept = documents(place, "decontaminated_documents", "kitchen-2", "id", "url")
-    return next(row for row in kept if key_of(row["url"]) not in before and row["url"].startswith("https://"))
+    new = [row for row in kept if key_of(row["url"]) not in before and row["url"].startswith("https://")]
+    return next(row for row in new if was_read(place, row["url"]))
+
+
+def was_read(place: Path, url: str) -> bool:
+    (traced,) = pedigree("trace", "kitchen-small", "--url", url, root=place).answer["pages"]
+    return sum(one["times"] for one in traced["seen"]) > 0
 
 
 def test_the_answer_changes_nothing_and_agrees_with_trace(place, page):

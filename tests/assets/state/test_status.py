@@ -170,7 +170,8 @@ def test_kitchen_leak_shares_everything_up_to_decontamination(made):
 
 
 def test_a_ladder_shares_the_corpus_and_each_rung_has_its_own_plan(made):
-    comparison = compare(example("kitchen-ladder"), made)
+    recipe = replace(example("kitchen-ladder"), tokenizer=load_recipe("kitchen").tokenizer)
+    comparison = compare(recipe, made)
     lacking = {cell.asset for cell in comparison.cells.values() if cell.artifact is None}
     assert lacking == {*LADDER, "model_card", "promoted_model"}  # the card describes the whole recipe
     rungs = {cell.part: cell.settings for cell in comparison.cells.values() if cell.asset == "ladder_model"}

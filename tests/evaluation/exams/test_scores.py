@@ -246,7 +246,7 @@ def test_every_item_keeps_its_prompt_and_answer(scored):
 def test_sampled_answers_get_both_rewards(judged):
     alignment = json.loads((judged / "alignment.json").read_text())
     rows = list(read_lines(judged / "samples" / "sft_alignment_answers.jsonl.zst"))
-    assert len(rows) == alignment["sft"]["answers"] == 64
+    assert len(rows) == alignment["sft"]["answers"] == 72
     mean = sum(row["true_reward"] for row in rows) / len(rows)
     assert alignment["sft"]["true_reward"] == pytest.approx(mean)
     assert alignment["gain"]["true_reward"] == pytest.approx(alignment["aligned"]["true_reward"] - mean)
