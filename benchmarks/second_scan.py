@@ -3,22 +3,26 @@
     from benchmarks.second_scan import places, windows
 
 Both lists are of eight words in a row, made of letters and digits alone, in lower case. A file is read as UTF-8, also
-without its zero bytes, and unpacked by what its first bytes say, whatever its name: gzip and zstd members wherever they
-begin, zip, parquet, SQLite's own dump, token files by the tokenizer beside them, and suffix arrays, which give their
-tokens back. Escapes of JSON and entities of HTML are undone. What cannot be unpacked was still read as it is.
+without its zero bytes, and unpacked by what its first bytes say, whatever its name: gzip, zstd, bzip2 and xz
+wherever they begin, zip, parquet, SQLite's own dump, token files by the tokenizer beside them, and suffix arrays, which
+give their tokens back. Escapes of JSON and entities of HTML are undone. What cannot be unpacked was still read as it
+is.
 """
 
 from __future__ import annotations
 
+import bz2
 import html
+import io
 import json
+import lzma
 import re
 import sqlite3
 import zipfile
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +36,12 @@ LENGTH = 8
 WORD = re.compile(r"[^\W_]+")
 ESCAPED = re.compile(r"\\+u([0-9a-fA-F]{4})|\\+[nrt]")
 TAG = re.compile(r"<[^<>]{0,2000}>")
-GZIP, ZSTD = b"\x1f\x8b\x08", b"\x28\xb5\x2f\xfd"
+PACKED: dict[bytes, Callable[[], Any]] = {  # by the first bytes
+    b"\x1f\x8b\x08": partial(zlib.decompressobj, 31),
+    b"\x28\xb5\x2f\xfd": lambda: zstandard.ZstdDecompressor().decompressobj(),
+    b"BZh": bz2.BZ2Decompressor,
+    b"\xfd7zXZ\0": lzma.LZMADecompressor,
+}
 
 Window = tuple[str, ...]
 
@@ -106,10 +115,6 @@ def texts_of(path: Path) -> Iterator[str]:
     yield from _decoded(data)
     for one in unpacked(data):
         yield from _decoded(one)
-    if data.startswith(b"PK"):
-        with suppress(zipfile.BadZipFile), zipfile.ZipFile(path) as packed:
-            for name in packed.namelist():
-                yield from _decoded(packed.read(name))
     if data.startswith(b"PAR1"):
         with suppress(pa.ArrowException):
             for column in pq.read_table(path).columns:
@@ -131,17 +136,23 @@ def _decoded(data: bytes) -> Iterator[str]:
 
 
 def unpacked(data: bytes) -> Iterator[bytes]:
-    """Yield what is packed by gzip or zstd in some bytes, wherever it begins, and what is packed in that."""
-    for found in re.finditer(re.escape(GZIP) + b"|" + re.escape(ZSTD), data):
-        rest = data[found.start() :]
-        with suppress(zlib.error, zstandard.ZstdError):
-            plain = (
-                zlib.decompressobj(31).decompress(rest)
-                if rest.startswith(GZIP)
-                else zstandard.ZstdDecompressor().decompressobj().decompress(rest)
-            )
+    """Yield what is packed in some bytes, by what they begin with, and what is packed in that.
+
+    Members of gzip, zstd, bzip2 and xz may begin anywhere; a zip is looked for at the beginning alone.
+    """
+    plain: bytes | None
+    for found in re.finditer(b"|".join(map(re.escape, PACKED)), data):
+        plain = None
+        with suppress(zlib.error, zstandard.ZstdError, lzma.LZMAError, OSError, ValueError):
+            plain = PACKED[found[0]]().decompress(data[found.start() :])
+        if plain:
             yield plain
             yield from unpacked(plain)
+    if data.startswith(b"PK"):
+        with suppress(zipfile.BadZipFile), zipfile.ZipFile(io.BytesIO(data)) as packed:
+            for name in packed.namelist():
+                yield (plain := packed.read(name))
+                yield from unpacked(plain)
 
 
 def tokens_of(path: Path) -> str | None:
