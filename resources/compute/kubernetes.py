@@ -60,7 +60,7 @@ _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class KubernetesSettings:
-    """The settings with which Jobs are submitted to Kubernetes."""
+    """The section `parts.kubernetes` of a profile: where Jobs run, in which image, and what their pods are given."""
 
     image: str | None = None  # of every job, with this version of Pedigree; must be given
     claims: dict[str, str] = field(default_factory=dict)  # volume claims and where each is mounted; one has the root
@@ -188,9 +188,9 @@ class KubernetesBackend:
         self._cluster.delete_jobs(f"{TASK_LABEL}={task_label(handle.key, Path(handle.folder))}")
 
     def find(self, key: str, folder: str) -> Handle | None:
-        """The task whose note is in the folder, or else one of unfinished Jobs with its label; None if there is none.
+        """Find a task that was submitted before, by the note in its folder, or else by its label on unfinished Jobs.
 
-        Raises KubernetesError if the cluster does not answer.
+        Return None if there is none. Raises KubernetesError if the cluster does not answer.
         """
         place = Path(folder)
         note = read_json(place / JOB_FILE)

@@ -131,7 +131,7 @@ def _row(
 def _alternatives(
     trainings: Sequence[Pretraining], size: Size, gpu: Device, asked: Interruptions, mfu: float
 ) -> Iterator[dict[str, Any] | None]:
-    """Yield the fastest layouts of the same GPUs, of half and twice as many, of other kinds, and on spot machines."""
+    """Yield other ways to train: the fastest layout, spot machines, half and twice the nodes, other kinds of GPU."""
     widest = max(trainings, key=lambda one: one.phase.global_batch_tokens)
     ways = [("fastest layout", size.nodes, gpu, asked.rate)]
     ways += [(SPOT, size.nodes, gpu, asked.spot_rate)] if asked.spot_rate is not None else []

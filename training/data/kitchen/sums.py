@@ -55,7 +55,7 @@ class Sum:
 
     @property
     def subjects(self) -> list[str]:
-        """The two numbers, for controls that count."""
+        """The two numbers, as the words that baselines count beside each choice."""
         return [str(number) for number in self.numbers]
 
     @property
@@ -70,7 +70,7 @@ class Sum:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """Plausible wrong totals, which are neither of the two numbers."""
+        """Wrong totals that a slip in one digit would give, for choices; none is one of the two numbers."""
         near = (sum(self.numbers) + difference for difference in NEAR)
         return tuple(str(total) for total in near if 10 <= total <= 99 and total not in self.numbers)
 

@@ -91,7 +91,7 @@ class Fact:
 
     @property
     def subjects(self) -> list[str]:
-        """The dish, for controls that count."""
+        """The dish, as the word that baselines count beside each choice."""
         return [self.subject]
 
     @property
@@ -101,7 +101,7 @@ class Fact:
 
     @property
     def others(self) -> tuple[str, ...]:
-        """The other values of the attribute."""
+        """The wrong answers: values that this attribute has for other dishes."""
         return tuple(value for value in ATTRIBUTE_BY_NAME[self.attribute].values if value != self.value)
 
     def written(self, value: str) -> str:
