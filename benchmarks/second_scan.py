@@ -3,26 +3,26 @@
     from benchmarks.second_scan import places, windows
 
 Both lists are of eight words in a row, made of letters and digits alone, in lower case. A file is read as UTF-8, also
-without its zero bytes, and unpacked by what its first bytes say, whatever its name: gzip, zstd, bzip2 and xz
-wherever they begin, zip, parquet, SQLite's own dump, token files by the tokenizer beside them, and suffix arrays, which
-give their tokens back. Escapes of JSON and entities of HTML are undone. What cannot be unpacked was still read as it
-is.
+without its zero bytes, and unpacked whatever its name: gzip, zstd, bzip2, xz, members of a zip, and parquet wherever
+they begin, also within each other; SQLite's own dump, token files by the tokenizer beside them, and suffix arrays,
+which give their tokens back. Escapes of JSON and entities of HTML are undone. What cannot be unpacked was still read as
+it is.
 """
 
 from __future__ import annotations
 
 import bz2
 import html
-import io
 import json
 import lzma
 import re
 import sqlite3
-import zipfile
+import struct
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing, suppress
 from functools import cache, partial
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +42,7 @@ PACKED: dict[bytes, Callable[[], Any]] = {  # by the first bytes
     b"BZh": bz2.BZ2Decompressor,
     b"\xfd7zXZ\0": lzma.LZMADecompressor,
 }
+ZIPPED = b"PK\3\4"  # the header of a member of a zip, 30 bytes before its name
 
 Window = tuple[str, ...]
 
@@ -112,16 +113,9 @@ def files_in(root: Path) -> list[Path]:
 def texts_of(path: Path) -> Iterator[str]:
     """Yield everything in a file that may be text."""
     data = path.read_bytes()
-    yield from _decoded(data)
-    for one in unpacked(data):
+    for one in chain([data], unpacked(data)):
         yield from _decoded(one)
-    if data.startswith(b"PAR1"):
-        with suppress(pa.ArrowException):
-            for column in pq.read_table(path).columns:
-                values = [one for one in column.to_pylist() if one is not None]
-                yield "\n".join(
-                    one if isinstance(one, str) else json.dumps(one, default=str, ensure_ascii=False) for one in values
-                )
+        yield from _tables_in(one)
     if data.startswith(b"SQLite format 3"):
         with closing(sqlite3.connect(path)) as database:
             yield "\n".join(database.iterdump())
@@ -135,24 +129,34 @@ def _decoded(data: bytes) -> Iterator[str]:
         yield data.replace(b"\0", b"").decode("utf-8", "ignore")  # ASCII in UTF-16, UTF-32 or an array of NumPy
 
 
-def unpacked(data: bytes) -> Iterator[bytes]:
-    """Yield what is packed in some bytes, by what they begin with, and what is packed in that.
+def _tables_in(data: bytes) -> Iterator[str]:
+    """Yield the columns of every parquet table in some bytes; it begins and ends with the same four."""
+    for begin, end in pairwise(found.start() for found in re.finditer(b"PAR1", data)):
+        with suppress(pa.ArrowException, OSError):
+            for column in pq.read_table(pa.BufferReader(data[begin : end + 4])).columns:
+                values = [one for one in column.to_pylist() if one is not None]
+                yield "\n".join(
+                    one if isinstance(one, str) else json.dumps(one, default=str, ensure_ascii=False) for one in values
+                )
 
-    Members of gzip, zstd, bzip2 and xz may begin anywhere; a zip is looked for at the beginning alone.
+
+def unpacked(data: bytes) -> Iterator[bytes]:
+    """Yield what is packed in some bytes, wherever it begins, and what is packed in that.
+
+    Of a zip each member that is deflated is looked for by its own header; one that is only stored is there already.
     """
-    plain: bytes | None
-    for found in re.finditer(b"|".join(map(re.escape, PACKED)), data):
-        plain = None
+    for found in re.finditer(b"|".join(map(re.escape, (*PACKED, ZIPPED))), data):
+        begin, plain = found.start(), None
+        if found[0] == ZIPPED:
+            name, extra = struct.unpack_from("<HH", data.ljust(begin + 30, b"\0"), begin + 26)
+            begin, unpacker = begin + 30 + name + extra, zlib.decompressobj(-15)
+        else:
+            unpacker = PACKED[found[0]]()
         with suppress(zlib.error, zstandard.ZstdError, lzma.LZMAError, OSError, ValueError):
-            plain = PACKED[found[0]]().decompress(data[found.start() :])
+            plain = unpacker.decompress(data[begin:])
         if plain:
             yield plain
             yield from unpacked(plain)
-    if data.startswith(b"PK"):
-        with suppress(zipfile.BadZipFile), zipfile.ZipFile(io.BytesIO(data)) as packed:
-            for name in packed.namelist():
-                yield (plain := packed.read(name))
-                yield from unpacked(plain)
 
 
 def tokens_of(path: Path) -> str | None:

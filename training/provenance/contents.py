@@ -2,12 +2,12 @@
 
 | kind | read as |
 |---|---|
-| parquet | every column of text, but addresses and ids, which stay of a withdrawn page |
+| parquet, under any name | every column of text, but addresses and ids, which stay of a withdrawn page |
 | token shards, suffix arrays | the tokens, decoded by the tokenizer in the lineage |
 | WARC | header and block of every record, the block also without transfer and content encoding |
 | a damaged WARC record | what can be read of it |
-| gzip, zstd, zip, bzip2, xz, under any name and within each other | what is packed in it |
-| 7-Zip, RAR, LZ4, PDF | not at all: such a file is named as not read |
+| gzip, zstd, zip, bzip2, xz, tar, under any name and within each other | what is packed in it |
+| LZ4, lzip, compress, Snappy, 7-Zip, RAR, CAB, ar, RPM, PDF | not at all: such a file is named as not read |
 | SQLite | every value of every table, and the file's own bytes, in which removed rows remain |
 | a tokenizer's vocabulary | each entry by itself, because the order of entries is no text |
 | NumPy | the texts of an array; an array of numbers as any other binary file |
@@ -24,10 +24,11 @@ import lzma
 import mmap
 import re
 import sqlite3
+import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -68,18 +69,25 @@ PACKED = {  # kinds of packed files, by how they begin
     "zip": re.compile(rb"PK\x03\x04"),
     "bzip2": re.compile(rb"BZh[1-9]1AY&SY"),
     "xz": re.compile(rb"\xfd7zXZ\x00"),
+    "parquet": re.compile(rb"PAR1"),
     "LZ4": re.compile(rb"\x04\x22\x4d\x18"),
+    "lzip": re.compile(rb"LZIP\x01"),
+    "compress": re.compile(rb"\x1f\x9d"),
+    "Snappy": re.compile(rb"\xff\x06\x00\x00sNaPpY"),
     "7-Zip": re.compile(rb"7z\xbc\xaf\x27\x1c"),
     "RAR": re.compile(rb"Rar!\x1a\x07"),
+    "CAB": re.compile(rb"MSCF\x00\x00\x00\x00"),
+    "ar": re.compile(rb"!<arch>\n"),
+    "RPM": re.compile(rb"\xed\xab\xee\xdb"),
     "PDF": re.compile(rb"%PDF-"),
 }
 OPENED: Mapping[str, Callable[[Any], Any]] = {
-    "zip": zipfile.ZipFile,
     "gzip": lambda stream: decompressed(stream, ".gz"),
     "zstd": lambda stream: decompressed(stream, ".zst"),
     "bzip2": bz2.open,
     "xz": lzma.open,
 }
+DAMAGED = (zipfile.BadZipFile, tarfile.TarError, lzma.LZMAError)
 MOST_DEPTH = 4  # of files packed in each other
 WIDE = {b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}  # by the mark with which a file begins
 READABLE = re.compile(rb"[\t\n\r\x20-\x7e\x80-\xf4]{24,}")
@@ -106,7 +114,7 @@ def pieces_of(path: Path) -> Iterator[TextPiece]:
         yield from _pieces(path)
     except (OSError, EOFError, zlib.error, zstandard.ZstdError, pa.ArrowException, sqlite3.Error) as error:
         raise NotRead(f"{type(error).__name__}: {error}") from None
-    except (ValueError, KeyError, TypeError, RuntimeError, zipfile.BadZipFile, lzma.LZMAError) as error:
+    except (ValueError, KeyError, TypeError, RuntimeError, *DAMAGED) as error:
         raise NotRead(f"{type(error).__name__}: {error}") from None
 
 
@@ -141,20 +149,53 @@ def _pieces(path: Path) -> Iterator[TextPiece]:
 
 def _unpacked(stream: io.BufferedReader, inside: str = "", depth: int = 0) -> Iterator[TextPiece]:
     """Yield what is in a file, whose kind its first bytes tell, and in the files that are packed in it."""
-    head = stream.peek(16)
-    kind = next((name for name, sign in PACKED.items() if sign.match(head)), "")
-    if kind and (kind not in OPENED or depth == MOST_DEPTH):
+    head = stream.peek(tarfile.BLOCKSIZE)
+    kind = next((name for name, sign in PACKED.items() if sign.match(head)), "tar" if _begins_tar(head) else "")
+    if kind and (kind not in (*OPENED, *MEMBERS, "parquet") or depth == MOST_DEPTH):
         raise NotRead(f"{inside}packed as {kind}, which is not unpacked here")
     if not kind:
         yield from _bytes(stream, inside)
-    elif kind == "zip":
-        with zipfile.ZipFile(stream if stream.seekable() else io.BytesIO(stream.read())) as archive:
-            for name in archive.namelist():
-                with io.BufferedReader(cast(Any, archive.open(name))) as plain:
-                    yield from _unpacked(plain, f"{inside}{name}, ", depth + 1)
-    else:
+    elif kind in OPENED:
         with OPENED[kind](stream) as opened, io.BufferedReader(opened) as plain:
             yield from _unpacked(plain, inside, depth + 1)
+    else:
+        is_sought = depth < 2 and stream.seekable()  # deeper ones say so too, and cannot go back
+        yield from _members(stream if is_sought else io.BytesIO(stream.read()), kind, inside, depth)
+
+
+def _members(stream: IO[bytes], kind: str, inside: str, depth: int) -> Iterator[TextPiece]:
+    """Yield what is in the members of a zip or tar, or in the columns of a table."""
+    if kind == "parquet":
+        yield from _parquet(stream, inside)
+    else:
+        yield from _bytes(stream, inside)  # names and comments, and what belongs to no member
+        stream.seek(0)
+        for name, plain in MEMBERS[kind](stream):
+            with plain:
+                yield from _unpacked(plain, f"{inside}{name}, ", depth + 1)
+
+
+def _begins_tar(head: bytes) -> bool:
+    """Whether bytes begin with the header of a member of a tar, which its checksum tells."""
+    with suppress(tarfile.HeaderError):
+        return bool(tarfile.TarInfo.frombuf(head[: tarfile.BLOCKSIZE], "utf-8", "surrogateescape"))
+    return False
+
+
+def _members_of_zip(stream: IO[bytes]) -> Iterator[tuple[str, io.BufferedReader]]:
+    with zipfile.ZipFile(stream) as archive:
+        for member in archive.infolist():  # several may have one name
+            yield member.filename, io.BufferedReader(cast(Any, archive.open(member)))
+
+
+def _members_of_tar(stream: IO[bytes]) -> Iterator[tuple[str, io.BufferedReader]]:
+    with tarfile.open(fileobj=stream, mode="r:", ignore_zeros=True) as archive:  # also tars behind each other
+        for member in archive:
+            if (plain := archive.extractfile(member) if member.isfile() else None) is not None:
+                yield member.name, cast(io.BufferedReader, plain)
+
+
+MEMBERS = {"zip": _members_of_zip, "tar": _members_of_tar}
 
 
 def _bytes(stream: IO[bytes], inside: str = "") -> Iterator[TextPiece]:
@@ -197,17 +238,16 @@ def _vocabulary(path: Path) -> Iterator[TextPiece]:
     yield TextPiece("settings", [json.dumps([rest, model], ensure_ascii=False)])
 
 
-def _parquet(path: Path) -> Iterator[TextPiece]:
-    with pq.ParquetFile(path) as parquet:
+def _parquet(source: Path | IO[bytes], inside: str = "") -> Iterator[TextPiece]:
+    with pq.ParquetFile(source) as parquet:
         names = [one.name for one in parquet.schema_arrow if one.name not in ADDRESSES]
         for number in range(parquet.num_row_groups):
             rows = parquet.read_row_group(number, columns=names, use_threads=False)
             for name in rows.column_names:
                 if texts := list(_strings(rows[name])):
-                    yield TextPiece(f"row group {number}, column {name}", texts)
-    metadata = pq.read_metadata(path).metadata
-    if metadata:
-        yield TextPiece("metadata", [b" ".join([*metadata, *metadata.values()]).decode("utf-8", "replace")])
+                    yield TextPiece(f"{inside}row group {number}, column {name}", texts)
+        if metadata := parquet.metadata.metadata:
+            yield TextPiece(f"{inside}metadata", [_readable(b" ".join([*metadata, *metadata.values()]))])
 
 
 def _strings(column: pa.ChunkedArray) -> Iterator[str]:

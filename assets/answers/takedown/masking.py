@@ -77,6 +77,8 @@ def _mask(root: Path, path: Path, wanted: Hashes, swap: Swap) -> None:
         else:
             with open(swap.now(path), "rb") as stream, decompressed(stream, path.name) as plain:
                 text = plain.read().decode("utf-8")
+            if "\0" in text:  # such as a tar, which states how long its members are
+                raise Left("it is no text")
             new = masked_text(text, path.name, wanted)
             if new == text:
                 raise Left(NAMES)

@@ -8,6 +8,7 @@ import io
 import json
 import lzma
 import sqlite3
+import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable
@@ -129,6 +130,29 @@ def zipped(data: bytes) -> bytes:
     return content.getvalue()
 
 
+def tarred(data: bytes, *, name: str = "a", form: int = tarfile.PAX_FORMAT) -> bytes:
+    with tarfile.open(fileobj=(content := io.BytesIO()), mode="w", format=form) as packed:
+        (member := tarfile.TarInfo(name)).size = len(data)
+        packed.addfile(tarfile.TarInfo("first"))
+        packed.addfile(member, io.BytesIO(data))
+    return content.getvalue()
+
+
+def without_magic(tar: bytes) -> bytes:
+    """The first header of a tar as it was written before POSIX."""
+    header = bytearray(tar[:512])
+    header[257:265], header[148:156] = bytes(8), b" " * 8
+    header[148:156] = b"%06o\0 " % sum(header)
+    return bytes(header) + tar[512:]
+
+
+def table(data: bytes) -> bytes:
+    pq.write_table(
+        pa.table({"text": ["no", data.decode()]}), content := io.BytesIO(), compression="gzip", write_statistics=False
+    )
+    return content.getvalue()
+
+
 def in_array(folder: Path, text: str) -> Path:
     np.save(path := folder / "said.npy", np.array([["no", text]]))
     return path
@@ -166,6 +190,16 @@ KINDS: dict[str, Callable[[Path, str], Path]] = {
     "bzip2": in_bytes(".tar.bz2", bz2.compress),
     "xz": in_bytes("", lzma.compress),
     "gzip of another name": in_bytes(".tgz", gzip.compress),
+    "gzip in tar": in_bytes(".tar", lambda data: tarred(gzip.compress(data))),
+    "zip in tar in zstd in tar": in_bytes(".bak", lambda data: tarred(zstandard.compress(tarred(zipped(data))))),
+    "bzip2 in an old tar, in xz": in_bytes(
+        ".txz", lambda data: lzma.compress(without_magic(tarred(bz2.compress(data))))
+    ),
+    "gzip in a tar behind another tar": in_bytes("", lambda data: tarred(b"no") + tarred(gzip.compress(data))),
+    "name in a tar": in_bytes(".tar", lambda data: tarred(b"no", name=data.decode())),
+    "tar in zip": in_bytes(".zip", lambda data: zipped(tarred(gzip.compress(data)))),
+    "table of another name": in_bytes(".parquet.bak", table),
+    "table in tar, in gzip": in_bytes(".tgz", lambda data: gzip.compress(tarred(table(data)))),
     "tokens": in_tokens,
     "suffix array": lambda folder, text: in_tokens(folder, text, shuffled=True),
 }
@@ -192,8 +226,10 @@ def test_of_weights_the_header_alone_is_read_and_a_damaged_file_is_named(tmp_pat
     (tmp_path / "a.parquet").write_bytes(b"PAR1")
     (tmp_path / "b.jsonl.gz").write_bytes(gzip.compress(SECRET.encode())[:-9])
     (tmp_path / "c").write_bytes(b"%PDF-1.7 " + zlib.compress(SECRET.encode()))
+    (tmp_path / "d").write_bytes(gzip.compress(b"!<arch>\n" + lzma.compress(SECRET.encode())))
+    (tmp_path / "e").write_bytes(tarred(gzip.compress(SECRET.encode())[:-9]))
     found = scan(tmp_path, WANTED)
-    assert {one["path"] for one in found.not_read} == {"a.parquet", "b.jsonl.gz", "c"} and not found.hits
+    assert {one["path"] for one in found.not_read} == {"a.parquet", "b.jsonl.gz", "c", "d", "e"} and not found.hits
     assert found.by_kind["safetensors, the header alone read"] == {"files": 1, "bytes": 64 + len(SECRET.encode())}
 
 
@@ -309,6 +345,7 @@ LEFT: dict[str, bytes] = {
     "program.py": f"said = '{SECRET}'\n".encode(),
     "model/README.md": SECRET.encode(),
     "binary.dat": b"\x00\xff" * 900 + SECRET.encode(),
+    "logs.tar": tarred(SECRET.encode()),
 }
 
 
