@@ -10,6 +10,7 @@ import subprocess
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,33 +21,34 @@ import pytest
 from assets.answers.models import serve
 from resources.tracking.reports import Tracking
 from tests.cluster.minislurm import free_ports
+from tests.own_model import write_model
 from tests.small_kitchen import COMMAND, RECIPES
 from training.contract.job import DataError
 from training.contract.process.exit_codes import FAILED
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+QWEN = (
+    "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}{% for message in messages %}"
+    "<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
+)
 ASKED = {"model": "kitchen-small", "messages": [{"role": "user", "content": "How hot?"}], "max_tokens": 4}
 
 
-@pytest.fixture
-def server(first, root) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    """The server of the small kitchen's model once it answers, and its port."""
+@contextmanager
+def served(model: str, root: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The server of a model once it answers, and its port."""
     (port,) = free_ports(1)
-    process = subprocess.Popen(
-        [*COMMAND, "serve", "kitchen-small", "--port", str(port), "--root", str(root)],
-        env={**os.environ, "PEDIGREE_RECIPES": str(RECIPES)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert process.stdout is not None
-        line = process.stdout.readline()  # empty if the server ended
-        assert line.startswith(f"model kitchen-small: http://127.0.0.1:{port}/v1"), process.communicate()
-        yield process, port
-    finally:
-        process.kill()
-        process.wait()
+    command = [*COMMAND, "serve", model, "--port", str(port), "--root", str(root)]
+    environment = {**os.environ, "PEDIGREE_RECIPES": str(RECIPES)}
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    with subprocess.Popen(command, env=environment, **pipes) as process:
+        try:
+            assert process.stdout is not None
+            line = process.stdout.readline()  # empty if the server ended
+            assert line.startswith(f"model {Path(model).name}: http://127.0.0.1:{port}/v1"), process.communicate()
+            yield process, port
+        finally:
+            process.kill()
 
 
 def ask(port: int, host: str, path: str = "/v1/chat/completions", asked: dict[str, Any] = ASKED) -> dict[str, Any]:
@@ -58,6 +60,12 @@ def ask(port: int, host: str, path: str = "/v1/chat/completions", asked: dict[st
     opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
     with opener.open(request) as response:
         return json.loads(response.read())
+
+
+@pytest.fixture
+def server(first, root) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    with served("kitchen-small", root) as process_and_port:
+        yield process_and_port
 
 
 def test_a_model_answers_programs_of_this_machine_until_ctrl_c(server):
@@ -81,6 +89,11 @@ def test_a_model_answers_programs_of_this_machine_until_ctrl_c(server):
     assert client.responses.create(model="kitchen-small", input="How hot?", max_output_tokens=4).output_text == whole
     with pytest.raises(urllib.error.HTTPError, match="400"):
         ask(port, "elsewhere.example")
+    for asked, sentence in (({**ASKED, "n": 2}, "n: 2 is not done"), ([], "a JSON object is needed")):
+        with pytest.raises(urllib.error.HTTPError, match="400") as told:
+            ask(port, f"localhost:{port}", asked=asked)
+        assert sentence in json.loads(told.value.read())["error"]["message"]  # of which clients show nothing else
+    assert create(temperature=1e-40).choices[0].message.content == whole
     for path in ("/load_model", "/reset"):  # of transformers serve: any model of this machine or a hub; none at all
         with pytest.raises(urllib.error.HTTPError, match="404"):
             ask(port, f"localhost:{port}", path, {"model": "somebody/model"})
@@ -89,8 +102,20 @@ def test_a_model_answers_programs_of_this_machine_until_ctrl_c(server):
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
     assert process.returncode == 130
-    assert "Failed to load" not in errors and "deprecated" not in errors  # as libraries say of what nobody asked for
+    assert not any(word in errors for word in ("Failed to load", "deprecated", "[transformers]"))  # as libraries say
     assert errors.strip().splitlines()[-1] == "interrupted by Ctrl-C; kitchen-small is no longer served"
+
+
+def test_an_answer_that_the_server_parses_may_call_tools_and_has_no_stop_text(tmp_path):
+    write_model(tmp_path / "qwen", kind="qwen3", head_dim=8)
+    (tmp_path / "qwen" / "chat_template.jinja").write_text(QWEN)
+    tool = {"type": "function", "function": {"name": "oven", "parameters": {}}}
+    with served(str(tmp_path / "qwen"), tmp_path / "root") as (_, port):
+        client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0)
+        create = partial(client.chat.completions.create, **ASKED | {"model": "qwen"})
+        assert create(tools=[tool]).usage.prompt_tokens > create().usage.prompt_tokens
+        with pytest.raises(openai.BadRequestError, match=r"stop: not done .* parses"):
+            create(stop="e")
 
 
 def test_an_address_is_not_told_while_another_process_has_its_port(first, root, monkeypatch, capfd):

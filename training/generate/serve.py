@@ -5,8 +5,8 @@ what it lacks: it opens the model as everything here does, before it listens, an
 holds no whole model. It encodes conversations as everything here does, so that no text in one makes a turn. It answers
 no request whose host is not this machine. Otherwise a web page could send it requests through a host name that points
 to 127.0.0.1 (DNS rebinding). It has no address by which another model could be loaded, or this one unloaded, and it
-downloads nothing. It answers what it does not do with 400 (`training/generate/served_requests.py`). And it writes a
-byte into the open file FD once it listens.
+downloads nothing. It answers what it does not do with 400 (`training/generate/served_requests.py`), in the form in
+which OpenAI's clients look for the sentence. And it writes a byte into the open file FD once it listens.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import sys
 import time
 from collections.abc import Callable
 from functools import partial
+from http import HTTPStatus
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ LOOPBACK = "127.0.0.1"
 HOSTS = (LOOPBACK, "localhost")
 ADDRESSES = (CHAT, PLAIN, RESPONSES, "/health")
 MARKERS = ("<|im_start|>", "<|turn>")  # of Qwen's and of Gemma's templates
+LEAST_TEMPERATURE = 1e-6  # logits over less would overflow; the likeliest token is taken
 
 
 def main(name: str, port: int, ready: int) -> None:
@@ -62,7 +64,7 @@ def main(name: str, port: int, ready: int) -> None:
 
     uvicorn.Config.configure_logging = quiet
     # typer gives the other options their defaults only on the command line.
-    sys.argv = ["transformers serve", name, "--host", LOOPBACK, "--port", str(port)]
+    sys.argv = ["transformers serve", name, "--host", LOOPBACK, "--port", str(port), "--log-level", "error"]
     app = typer.Typer()
     app.command()(Serve)
     app()
@@ -84,11 +86,9 @@ def _open(folder: Path) -> Template:
     ModelManager._load_processor = lambda *_, **__: tokenizer
     if not _has_markers_of_its_type(folder):
         utils._RESPONSE_TEMPLATE_FALLBACKS.clear()  # an answer would begin with the prompt
-    text = str(tokenizer.chat_template or "")
+    text, parsed = str(tokenizer.chat_template or ""), utils.get_response_template(tokenizer, model) is not None
     # Without a parser of its answers, calls would come back as text.
-    return Template(
-        chats=bool(text), tools="tools" in text and utils.get_response_template(tokenizer, model) is not None
-    )
+    return Template(chats=bool(text), tools="tools" in text and parsed, parsed=parsed)
 
 
 def _answer_what_is_done(name: str, template: Template) -> None:
@@ -117,7 +117,8 @@ def _answer_what_is_done(name: str, template: Template) -> None:
 
     def sampled(self: Any, body: dict[str, Any], *arguments: Any, **options: Any) -> Any:
         settings = settings_of(self, body, *arguments, **options)
-        settings.do_sample = body["temperature"] > 0 if body.get("temperature") is not None else settings.do_sample
+        if body.get("temperature") is not None:
+            settings.do_sample = body["temperature"] >= LEAST_TEMPERATURE
         return settings
 
     utils.BaseHandler._build_generation_config = sampled
@@ -131,6 +132,7 @@ def _answer_what_is_done(name: str, template: Template) -> None:
         app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") in ADDRESSES]
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS), www_redirect=False)
         add_models(app, name)
+        add_errors(app)
         return app
 
     server.build_server = built
@@ -151,6 +153,28 @@ def add_models(app: Any, name: str) -> None:
         if asked != name:
             raise HTTPException(404, f"{asked} is not served; {name} is")
         return model
+
+
+def add_errors(app: Any) -> None:
+    """Let errors have the form of OpenAI's, whose clients show nothing else."""
+    from fastapi.exceptions import RequestValidationError
+    from starlette.exceptions import HTTPException
+    from starlette.requests import Request
+    from starlette.responses import JSONResponse
+
+    def told(status: int, message: str) -> JSONResponse:
+        error = {"message": message, "type": "invalid_request_error", "param": None, "code": None}
+        return JSONResponse({"error": error}, status)
+
+    @app.exception_handler(HTTPException)
+    def refused(request: Request, error: HTTPException) -> JSONResponse:
+        is_bare = error.detail == HTTPStatus(error.status_code).phrase  # of an address or a method
+        where = f"{request.method} {request.url.path} is not done by this server"
+        return told(error.status_code, where if is_bare else error.detail)
+
+    @app.exception_handler(RequestValidationError)
+    def unread(_: Request, error: RequestValidationError) -> JSONResponse:
+        return told(400, f"a JSON object is needed: {error.errors()[0]['msg']}")
 
 
 def _as_asked(model_id: str) -> str:

@@ -50,6 +50,9 @@ LIMITS = {  # lowest, highest, and whether the value is a whole number
 }
 ROLES = ("system", "developer", "user", "assistant", "tool")
 TEXTS = ("text", "input_text", "output_text")  # types of the parts of a message that are texts
+# Former reasoning is left out, as templates do; the last three say nothing to a model.
+MESSAGE = {"role", "content", "tool_calls", "tool_call_id", "reasoning_content", "type", "id", "status"}
+PART = {"type", "text"}
 WITHOUT_ROLE = ("function_call", "function_call_output", "reasoning")  # items between the messages of an input
 
 
@@ -72,6 +75,10 @@ def why_not(address: str, body: Mapping[str, Any], template: Template) -> str:
             return f"{name}: {value!r:.80} is not done by this server"
         if name in LIMITS and (problem := _out_of_limits(value, *LIMITS[name])):
             return f"{name}: {problem}, not {value!r:.80}"
+    if asked.get("stream") not in (None, False, True):
+        return f"stream: true or false is needed, not {asked['stream']!r:.80}"
+    if len({asked[name] for name in ("max_tokens", "max_completion_tokens") if name in asked}) > 1:
+        return "max_tokens: another number than max_completion_tokens is not done by this server"
     if "stop" in asked and (problem := _wrong_stop(asked["stop"], is_shown=asked.get("stream") or template.parsed)):
         return f"stop: {problem}"
     if asked.get("tools") and asked.get("tool_choice") == "none":
@@ -120,9 +127,9 @@ def _wrong_messages(messages: Any) -> str:
     for number, message in enumerate(messages):
         if not isinstance(message, dict) or message.get("role") not in ROLES:
             return f"messages[{number}]: a role is needed, one of {', '.join(ROLES)}"
+        if problem := _left_out(message):
+            return f"messages[{number}].{problem}"
         content = message.get("content")
-        if problem := _other_than_text(content):
-            return f"messages[{number}].content: {problem}"
         if not isinstance(content, (str, list)) and not message.get("tool_calls"):
             return f"messages[{number}].content: a text is needed"
         if message.get("tool_calls") and (problem := _wrong_calls(message["tool_calls"], content)):
@@ -144,11 +151,20 @@ def _wrong_calls(calls: Any, content: Any) -> str:
     return ""
 
 
+def _left_out(message: Mapping[str, Any]) -> str:
+    """Return what of a message the server would leave out or fail at, with the name of the field; empty if nothing."""
+    for name, value in message.items():
+        if value and name not in MESSAGE:
+            return f"{name}: {value!r:.80} is not done by this server"
+    return (problem := _other_than_text(message.get("content"))) and f"content: {problem}"
+
+
 def _other_than_text(content: Any) -> str:
-    """Return which part of a message's content is no text, which the server would drop or fail at; empty if none is."""
+    """Return which part of a message's content is more than a text, or none; empty if none is."""
     for part in content if isinstance(content, list) else []:
-        if not isinstance(part, dict) or part.get("type") not in TEXTS or not isinstance(part.get("text"), str):
-            return f"{part!r:.80} is no text, and this model reads text only"
+        is_text = isinstance(part, dict) and part.get("type") in TEXTS and isinstance(part.get("text"), str)
+        if not is_text or any(value for name, value in part.items() if name not in PART):
+            return f"{part!r:.80} is no plain text, and this model reads nothing else"
     return ""
 
 
@@ -163,6 +179,6 @@ def _wrong_text(asked: Mapping[str, Any], address: str) -> str:
     for number, item in enumerate(items):
         if not isinstance(item, dict) or ("role" not in item and item.get("type") not in WITHOUT_ROLE):
             return f"{name}[{number}]: {item!r:.80} is not done by this server"
-        if "role" in item and (problem := _other_than_text(item.get("content"))):
-            return f"{name}[{number}].content: {problem}"
+        if "role" in item and (problem := _left_out(item)):
+            return f"{name}[{number}].{problem}"
     return ""

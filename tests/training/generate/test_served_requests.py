@@ -19,6 +19,13 @@ TOOLS = [{"type": "function", "function": {"name": "oven", "parameters": {}}}]
         {"stream": True, "stream_options": {"include_usage": True}, "response_format": {"type": "text"}},
         {"logprobs": None, "tools": None, "stop": None, "n": None},
         {"messages": [{"role": "user", "content": [{"type": "text", "text": "How hot?"}]}]},
+        {
+            "messages": [
+                {"role": "assistant", "content": "Hot.", "refusal": None, "annotations": []},
+                *ASKED["messages"],
+            ]
+        },
+        {"max_tokens": 5, "max_completion_tokens": 5},
     ],
 )
 def test_what_is_done_or_asks_for_nothing_passes(more):
@@ -49,6 +56,7 @@ def test_what_is_done_or_asks_for_nothing_passes(more):
         ("seed", -1),
         ("max_tokens", 0),
         ("max_tokens", True),
+        ("stream", "no"),
         ("stop", ""),
         ("stop", [1]),
         ("messages", []),
@@ -57,10 +65,17 @@ def test_what_is_done_or_asks_for_nothing_passes(more):
         ("messages", [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}]),
         ("messages", [{"role": "user", "content": [{"type": "refusal", "text": "lost"}]}]),
         ("messages", [{"role": "user", "content": [{"text": "without a type"}]}]),
+        ("messages", [{"role": "user", "content": [{"type": "text", "text": "x", "cache_control": {"a": 1}}]}]),
+        ("messages", [{"role": "user", "content": "hot", "name": "Ann"}]),
+        ("messages", [{"role": "assistant", "content": "hot", "refusal": "no"}]),
     ],
 )
 def test_everything_else_is_refused_by_its_name(field, value):
     assert why_not(CHAT, ASKED | {field: value}, CHATS).startswith(field)
+
+
+def test_two_limits_of_an_answer_are_refused():
+    assert why_not(CHAT, ASKED | {"max_tokens": 2, "max_completion_tokens": 5}, CHATS).startswith("max_tokens: another")
 
 
 def test_a_stop_text_is_not_done_in_a_stream_which_has_shown_it():
@@ -117,6 +132,7 @@ IMAGE = {"type": "input_image", "image_url": "data:image/png;base64,AA"}
         ["How hot?"],
         [IMAGE],
         [{"role": "user", "content": [IMAGE]}],
+        [{"role": "user", "content": "?", "name": "Ann"}],
         [{"role": "user", "content": "?"}, {"type": "item_reference"}],
         {"a": 1},
     ],
