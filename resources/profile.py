@@ -20,7 +20,7 @@ from typing import Any
 
 from resources.compute.backends import OWN, backend_part, make_backend
 from resources.compute.base import Backend
-from resources.compute.size import Size, read_size
+from resources.compute.size import MOST_PORT, Size, read_size
 from resources.run_storage import storage_of
 from training.contract.parts.outside import PartsOf
 from training.contract.process.cores import available_cores
@@ -38,6 +38,7 @@ BOUNDS = {
     "*": (0, 10**6),
 }
 """Of a number by the path of its field; the first pattern that fits decides."""
+PORT = re.compile(r"[^/]*://[^/?]*:([0-9]+)(?:[/?]|\Z)")  # at the end of an address's host
 STORES = ("http", "https", "file", "sqlite", "postgresql", "mysql", "mssql", "databricks")  # those of MLflow
 
 
@@ -45,6 +46,9 @@ def why_no_address(uri: str) -> str:
     """Return why an address in a profile can name nothing; empty if it can."""
     scheme, separator, _ = uri.partition("://")
     scheme = scheme.lower()
+    port = PORT.match(uri)
+    if port and not 0 < int(port[1]) <= MOST_PORT:
+        return f"{masked(uri)}: names no port from 1 to {MOST_PORT}"
     if separator and scheme.partition("+")[0] not in STORES:
         plugins = entry_points(group="mlflow.tracking_store").names  # such as azureml
         known = ", ".join((*STORES, *sorted(plugins)))
@@ -52,7 +56,7 @@ def why_no_address(uri: str) -> str:
     return masked(why_no_host(uri)) if separator and scheme in STORES[:2] else ""
 
 
-VALUES = Allowed(BOUNDS, why_no_address, addresses=("tracking_uri", "notify.ui"))
+VALUES = Allowed(BOUNDS, why_no_address, addresses=("notify.ui",))
 
 
 class ProfileError(ValueError):
@@ -74,8 +78,11 @@ class Notify:
     def address(self) -> str | None:
         """The webhook with its variables replaced; None if that leaves it empty. Raises RecipeError if it is wrong."""
         address = with_variables("notify.webhook", self.webhook, is_secret=True)
-        if address and not re.match(r"https?://[^/\s]", address):
-            raise RecipeError("notify.webhook: expected an address that begins with http:// or https://")
+        if address and (not re.match(r"https?://[^/\s]", address) or why_no_host(address)):
+            raise RecipeError(
+                "notify.webhook: expected an address that begins with http:// or https://, names a host, and perhaps"
+                " a port, and has no white space"
+            )
         return address or None
 
 
@@ -128,8 +135,11 @@ class Profile:
 
     @property
     def tracker(self) -> str | None:
-        """`tracking_uri` with its variables replaced. Raises RecipeError if one is not set."""
-        return with_variables("tracking_uri", self.tracking_uri)
+        """`tracking_uri` with its variables replaced. Raises RecipeError if one is not set, or it names nothing."""
+        meant = with_variables("tracking_uri", self.tracking_uri)
+        if why := why_no_address(meant or ""):
+            raise RecipeError(f"tracking_uri: {why}")
+        return meant
 
     @property
     def run_storage(self) -> dict[str, Any] | None:

@@ -9,14 +9,15 @@ import re
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
+from resources.compute.size import MOST_PORT
 from training.contract.records import RecipeError
 from training.contract.secrets import masked
 
 VARIABLE = re.compile(r"\$\{(\w+)\}")
 DRIVER = "postgresql+psycopg2"  # else SQLAlchemy 2.1 takes psycopg 3, with which dagster-postgres was not released
 ADDRESS = re.compile(
-    r"postgresql(?:\+psycopg2)?://(?P<username>[^:@/?]+)(?::(?P<password>[^@/?]*))?@"
-    r"(?P<hostname>[^:@/?]+)(?::(?P<port>[0-9]+))?/(?P<db_name>[^/?]+)(?:\?(?P<params>.+))?"
+    r"postgresql(?:\+psycopg2)?://(?P<username>[^:@/?#\s]+)(?::(?P<password>[^@/?#\s]*))?@"
+    r"(?P<hostname>[^:@/?#\s]+)(?::(?P<port>[0-9]+))?/(?P<db_name>[^/?#\s]+)(?:\?(?P<params>[^#\s]+))?"
 )
 FORM = "postgresql:// and then USER:${PASSWORD}@HOST:PORT/DATABASE, or ${NAME} of a variable that holds all of it,"
 
@@ -38,7 +39,12 @@ def storage_of(address: str, meant: str) -> dict[str, Any]:
     parts = {name: value for name, value in found.groupdict().items() if value}
     if parts.get("password") and not VARIABLE.fullmatch(parts["password"]):
         raise RecipeError(f"dagster_storage: a password is the name of an environment variable; {FORM} is right")
-    params = dict(parse_qsl(parts.pop("params", "")))
+    if not 0 < int(parts.get("port", MOST_PORT)) <= MOST_PORT:
+        raise RecipeError(f"dagster_storage: {masked(address)}: names no port from 1 to {MOST_PORT}")
+    listed = parse_qsl(parts.pop("params", ""))
+    params = dict(listed)
+    if len(params) < len(listed):
+        raise RecipeError("dagster_storage: a name stands twice after `?`; leave one of them out")
     if wrong := [name for name, value in params.items() if "password" in name or VARIABLE.search(value)]:
         raise RecipeError(
             f"dagster_storage: {wrong[0]} after `?` may hold neither a password nor a variable; {FORM} is right"

@@ -9,6 +9,7 @@ from dataclasses import fields, is_dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from assets.state.recipe_folders import load_recipe
+from resources.compute.kubernetes import KubernetesSettings
 from resources.compute.size import Size
 from resources.compute.slurm import SlurmSettings
 from resources.profile import Notify, Profile
@@ -27,6 +28,17 @@ ADDRESSES = (
     "http://a b/c",
     "s3://",
 )
+PORTS = ("postgresql://u@h:99999/d", "postgresql://u@h:0/d")
+NO_ADDRESSES = {
+    "tracking_uri": ("zebra://x", "http://", "http://a b/", *PORTS),
+    "dagster_storage": (
+        *("http://h/d", "postgresql://u@h", "postgresql://u:p@h/d", "postgresql://u@h h/d", "postgresql://u@h/d#e"),
+        *("postgresql://u@h/d?a=1&a=2", *PORTS),
+    ),
+    "webhook": ("zebra://x", "http://a b/", "https://h:99999/x"),
+    "ui": ("zebra://x", "http://a b/", "https://h:99999/x"),
+}
+"""Of fields of a profile."""
 NO_SCALARS = ([["zebra"]], {"zebra": 1}, [], {})
 NO_NUMBERS = (10**30, -(10**30), float("nan"), float("inf"), "zebra", "", *NO_SCALARS)
 NO_TEXTS = ("", " ", 7, True, "a\x00b", "a\x1b[2Jb", "\udc80", "z" * 10**6, *NO_SCALARS)
@@ -62,19 +74,29 @@ def of_recipes() -> Iterator[tuple[str, Callable[[], object]]]:
 def of_profiles() -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield each bad profile's name and its content."""
     sections = (
-        (Profile, ()),
-        (Size, ("default",)),
-        (Size, ("stages", "base_model")),
-        (SlurmSettings, ("parts", "slurm")),
+        (Profile, (), {}),
+        (Size, ("default",), {}),
+        (Size, ("stages", "base_model"), {}),
+        (SlurmSettings, ("parts", "slurm"), {}),
+        (KubernetesSettings, ("parts", "kubernetes"), {"image": "a/b@sha256:1"}),
+        (Notify, ("notify",), {}),
     )
-    for cls, where in (*sections, (Notify, ("notify",))):
+    for cls, where, needed in sections:
         for name, hint in get_type_hints(cls, include_extras=True).items():
-            for value in () if name in MAY else bad(hint, None):
-                inside: Any = {name: value}
+            for value in () if name in MAY else (*bad(hint, None), *bad_inside(hint), *NO_ADDRESSES.get(name, ())):
+                inside: Any = {**needed, name: value}
                 for key in reversed(where):
                     inside = {key: inside}
-                uses = {"default": {"backend": "slurm"}} if cls is SlurmSettings else {}
+                uses = {"default": {"backend": where[1]}} if where[:1] == ("parts",) else {}
                 yield f"{'.'.join((*where, name))}={value!r:.40}", {"name": "mine", **uses, **inside}
+
+
+def bad_inside(hint: Any) -> tuple[Any, ...]:
+    """Return lists and mappings with one bad value, for a field that holds a list or a mapping."""
+    origin, inner = get_origin(hint), get_args(hint)
+    if origin is tuple:
+        return tuple([one] for one in bad(inner[0], None))
+    return tuple({"zebra": one} for one in bad(inner[1], None)) if origin is dict else ()
 
 
 def bad(hint: Any, now: Any) -> tuple[Any, ...]:

@@ -55,6 +55,8 @@ OWN_FIELDS = ("activeDeadlineSeconds", "containers", "initContainers", "restartP
 # Failed and ignored starts of an index, as the Job controller counts them.
 _COUNTS = {"FAILED": "job-index-failure-count", "IGNORED": "job-index-ignored-failure-count"}
 _NAME = re.compile(r"[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?\Z")
+_IMAGE = re.compile(r"[A-Za-z0-9][A-Za-z0-9./:@_-]*")
+_RESOURCE = re.compile(r"([a-z0-9.-]+/)?[A-Za-z0-9]([A-Za-z0-9._-]*[A-Za-z0-9])?")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
 
 
@@ -74,7 +76,14 @@ class KubernetesSettings:
     poll_seconds: float = 5.0
 
     def __post_init__(self) -> None:
-        wrong = [] if self.image else ["image: the image of the jobs is missing; REGISTRY/NAME@sha256:… is right"]
+        wrong = []
+        if not _IMAGE.fullmatch(self.image or ""):
+            told = f"{self.image!r} is no image" if self.image else "the image of the jobs is missing"
+            wrong.append(f"image: {told}; REGISTRY/NAME@sha256:… is right")
+        if self.context is not None and not self.context.strip():
+            wrong.append(f"context={self.context!r}; the name of one in the kubeconfig is right")
+        if not _RESOURCE.fullmatch(self.gpu_resource):
+            wrong.append(f"gpu_resource={self.gpu_resource!r}; a name such as nvidia.com/gpu is right")
         names = {"namespace": [self.namespace], "queue": [self.queue or "a"]}
         names |= {"claims": [*self.claims], "secrets": [*self.secrets]}
         wrong += [
@@ -87,6 +96,7 @@ class KubernetesSettings:
         wrong += [f"claims: {one!r}; an absolute path is right" for one in places if not one.startswith("/")]
         wrong += [f"claims: {one!r} is named twice" for one in {*places} if places.count(one) > 1]
         wrong += [f"pod.{name}: the backend sets it" for name in OWN_FIELDS if name in self.pod]
+        wrong += [f"pod: {name!r} is no field of a pod's spec" for name in self.pod if not name.isidentifier()]
         if not self.python.strip() or "\n" in self.python:
             wrong.append(f"python={self.python!r}; an interpreter in the image is right")
         if not 0 < self.poll_seconds <= MOST_POLL_SECONDS:

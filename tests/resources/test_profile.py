@@ -236,3 +236,20 @@ def test_a_tracking_uri_takes_its_password_from_the_environment(tmp_path, monkey
         load_profile(path)
     monkeypatch.setenv("MLFLOW_PASSWORD", "pw-of-mlflow")  # masked from now on in this process: no word
     assert load_profile(path).tracker == "postgresql+psycopg2://mlflow:pw-of-mlflow@db/mlflow"
+
+
+@pytest.mark.parametrize(
+    ("content", "right", "wrong", "said"),
+    [
+        ({"tracking_uri": "http://h:${GIVEN}"}, "5000", "99999", "tracking_uri: .*names no port from 1 to 65535"),
+        ({"tracking_uri": "${GIVEN}"}, "http://h", "zebra://u:secret@h", "tracking_uri: .*zebra:// is not known"),
+        ({"notify": {"webhook": "${GIVEN}"}}, "https://h/secret", "https://h b/secret", "webhook: .* no white space"),
+    ],
+)
+def test_an_address_is_checked_with_its_variables_replaced(tmp_path, monkeypatch, content, right, wrong, said):
+    monkeypatch.setenv("GIVEN", right)
+    assert load_profile(written(tmp_path, **content))
+    monkeypatch.setenv("GIVEN", wrong)
+    with pytest.raises(ProfileError, match=said) as error:
+        load_profile(written(tmp_path, **content))
+    assert "secret" not in str(error.value)

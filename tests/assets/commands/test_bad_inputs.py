@@ -44,6 +44,10 @@ RECIPES = {
     ),
     "nothing for a section": (KITCHEN + "pretrain:\n", "pretrain: expected a mapping, got None"),
     "unknown extractor": (KITCHEN + "extract: {extractor: lynx}\n", "'lynx' is not one of 'blocks_or_trafilatura'"),
+    "place of a rule that is a list": (
+        KITCHEN + "filter: {rules: [mine], parts: {mine: {from: [7]}}}\n",
+        r"filter.rules\[0\]: parts.mine.from: expected str, got \[7\]",
+    ),
     "unknown rule": (KITCHEN + "filter: {rules: [goofer]}\n", r"filter.rules\[0\]: 'goofer' is not one of 'c4', "),
     "unknown optimizer": (KITCHEN + "pretrain: {optimizer: sgdx}\n", "'sgdx' is not one of 'adafactor', 'adamw'"),
     "unknown preset": (KITCHEN + "model: {preset: gpt9}\n", "model.preset: 'gpt9' is not one of '1m'"),
@@ -165,6 +169,9 @@ RECIPES = {
     "list that is not there": (KITCHEN + "extract: {blocked: ['{folder}/no.txt']}\n", "no.txt: no such file"),
 }
 
+BOMB = "a0: &a0 [x]\n" + "".join(
+    f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)
+)  # 10⁹ values
 PROFILES = {
     "broken YAML": ("a: [1\n", "not readable as YAML"),
     "empty": ("", "expected a mapping of fields, got NoneType"),
@@ -192,6 +199,24 @@ PROFILES = {
     "tracker that nobody knows": (
         "name: p\ntracking_uri: 'zebra://x'\n",
         "zebra://x: zebra:// is not known",
+    ),
+    "key twice": ("name: p\nname: q\n", "line 2: name is given twice, first in line 1"),
+    "word that may be a truth value": ("name: p\ndefault: {audit: yes}\n", "line 2, default.audit: yes may mean true"),
+    "aliases without end": (BOMB, "more than 200,000 values with all aliases written out"),
+    "mapping in itself": ("name: p\ndefault: &a {audit: *a}\n", "default.audit: the alias \\*a holds itself"),
+    "lists in lists": (f"name: p\ndefault: {'[' * 60}\n", "nested more than 50 deep"),
+    "object of Python": ("name: p\ndefault: !!python/object:os.system {}\n", "python/object:os.system is not read"),
+    "place that is a number": (
+        "name: p\ndefault: {backend: mine}\nparts: {mine: {from: 7}}\n",
+        "default.backend: parts.mine.from: expected str, got 7",
+    ),
+    "image of white space": (
+        "name: p\ndefault: {backend: kubernetes}\nparts: {kubernetes: {image: a b}}\n",
+        "profile.parts.kubernetes: image: 'a b' is no image; REGISTRY/NAME",
+    ),
+    "database at no port": (
+        "name: p\ndagster_storage: postgresql://u@h:99999/d\n",
+        "dagster_storage: postgresql://u@h:99999/d: names no port from 1 to 65535",
     ),
     "unset variable": ("name: p\ntracking_uri: 'http://me:${NO_SUCH_WORD}@host'\n", "variable NO_SUCH_WORD is not set"),
 }

@@ -65,7 +65,7 @@ class PartsOf:
                 f"{where}: {name!r}; give it a short name here, and {self.section}.parts.NAME: {{from: …}}"
             )
         try:
-            return find_part(kind, self.parts.get(name, {}).get(FROM, name), tuple(known))
+            return find_part(kind, place_of(self.parts, name), tuple(known))
         except RecipeError as error:
             raise RecipeError(*(f"{where}: {one}" for one in error.problems)) from None
 
@@ -151,6 +151,14 @@ def guarded(who: str, doing: str, call: Callable[..., T]) -> Callable[..., T]:
             return call(*arguments, **more)
 
     return called
+
+
+def place_of(parts: Mapping[str, Mapping[str, Any]], name: str) -> str:
+    """Return where a part is by its settings, or else its name. Raise RecipeError for a place that is no text."""
+    place = parts.get(name, {}).get(FROM, name)
+    if not isinstance(place, str):
+        raise RecipeError(f"parts.{name}.{FROM}: expected str, got {place!r:.40}")
+    return place
 
 
 def find_part(kind: str, name: str, known: tuple[str, ...] = ()) -> OutsidePart:

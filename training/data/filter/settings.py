@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, ClassVar, Literal
 
-from training.contract.parts.outside import FROM, OutsidePart
+from training.contract.parts.outside import FROM, OutsidePart, place_of
 from training.contract.records import RecipeError, all_of, check_names, read_record
 from training.data.filter.language_limits import published_limits
 from training.data.filter.outside_rules import OutsideRule, outside_rule
@@ -78,7 +78,7 @@ class FilterRecipe(*reversed(_OF_RULES)):  # pyrefly: ignore[invalid-inheritance
         return {name: self._outside(name).part for name in self.rules if name not in RULES}
 
     def _outside(self, name: str) -> OutsideRule:
-        return outside_rule(name, self.parts.get(name, {}).get(FROM, name), tuple(RULES))
+        return outside_rule(name, place_of(self.parts, name), tuple(RULES))
 
     def _check_rule(self, name: str) -> None:
         """Raise RecipeError if a rule cannot be found, or does not accept the settings that `parts` holds for it."""
