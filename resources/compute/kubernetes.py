@@ -120,6 +120,11 @@ class KubernetesBackend:
         """The manifests of the task's objects, in the order in which they are created."""
         return yaml.safe_dump_all(manifests(task, self._settings, token="TOKEN"), sort_keys=False, width=120)
 
+    def check(self, task: Task) -> None:
+        """Ask the cluster whether it would create a task's objects. Raises KubernetesError if it would not."""
+        for one in manifests(task, self._settings, token="trial"):
+            self._cluster.create(one, is_trial=True)
+
     def submit(self, task: Task) -> Handle:
         """Submit the task's first Job, unless one with this key is pending or running; return its handle.
 
@@ -154,6 +159,9 @@ class KubernetesBackend:
                 status = self._why_no_pod(status, handle.id, jobs)
             if status.state in ("succeeded", "failed"):
                 status = self._after(handle, note, jobs, status)
+            if not jobs and note is not None and not note["cancelled"] and _is_old(handle):
+                said = f"its Job is gone: Kubernetes removes Jobs {KEPT_SECONDS // 86400} days after their end"
+                status = replace(status, state="lost", reason=said)
         except KubernetesError as error:
             return self._unanswered(error)
         self._silent_since = None
@@ -172,13 +180,15 @@ class KubernetesBackend:
 
     def _after(self, handle: Handle, note: dict[str, Any] | None, jobs: list[dict[str, Any]], status: Status) -> Status:
         """The status of a task whose last Job has ended: the next Job, if there is one, is created."""
-        there = {one["metadata"]["name"] for one in jobs}
-        if handle.id in there:
+        last = current_job(handle.id, jobs)
+        assert last is not None
+        if last["metadata"]["name"] == handle.id:
             return status
         if note is None:
             said = "its fan-out has ended, and the note in its folder, of what follows, is gone"
             return replace(status, state="lost", reason=said)
-        self._cluster.create(next(one for one in note["objects"] if one["metadata"]["name"] not in there))
+        names = [one["metadata"]["name"] for one in note["objects"]]
+        self._cluster.create(note["objects"][names.index(last["metadata"]["name"]) + 1])
         if (_note_of(handle) or note)["cancelled"]:  # by another process, which may have deleted the Jobs before
             self.cancel(handle)
         return Status(state="running", reason="the next part of its fan-out begins", allocations=status.allocations)
@@ -417,6 +427,11 @@ def _resources(task: Task, settings: KubernetesSettings) -> dict[str, dict[str, 
 
 def _is_active(pod: dict[str, Any]) -> bool:
     return pod["status"].get("phase") in ("Pending", "Running")
+
+
+def _is_old(handle: Handle) -> bool:
+    """Whether a task was submitted so long ago that its Job may have been removed because it had ended."""
+    return time.time() - (Path(handle.folder) / JOB_FILE).stat().st_mtime > KEPT_SECONDS
 
 
 def _note_of(handle: Handle) -> dict[str, Any] | None:

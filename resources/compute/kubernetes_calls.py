@@ -21,11 +21,21 @@ CALL_SECONDS = 30.0
 RETRY_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)  # waited before a call that the server had no time for is made again
 _PLACES = {"Job": "apis/batch/v1", "Pod": "api/v1", "Service": "api/v1", "Event": "api/v1"}
 _VERSIONS_OF_KUEUE = ("v1beta2", "v1beta1")
+# What the user must be allowed to do in the namespace: verbs by API group and kind.
+RIGHTS = {
+    ("batch", "jobs"): ("create", "list", "deletecollection"),
+    ("", "services"): ("create",),
+    ("", "pods"): ("list",),
+    ("", "events"): ("list",),
+}
 # What `kubectl` says when the API server has not answered, or asks to come again.
 _BUSY = re.compile(
     r"TooManyRequests|InternalError|ServiceUnavailable|Timeout|timed? ?out|try again|unable to connect|"
     r"connection refused|connection reset|was refused|\bEOF\b|gave no answer",
     re.I,
+)
+ASK = "ask for the rights to {}, or change `parts.kubernetes.namespace`".format(
+    "; ".join(f"{', '.join(verbs)} {kind}" for (_, kind), verbs in RIGHTS.items())
 )
 # What the API server says when it refuses, and what of the profile it depends on.
 REFUSALS = {
@@ -35,8 +45,7 @@ REFUSALS = {
     "exceeded quota": "the namespace gives less; lower `nodes`, `memory_gb`, `workers`, `threads` or `gpus_per_node`, "
     "or change `parts.kubernetes.namespace`",
     'namespaces "[^"]*" not found': "there is no such namespace; change `parts.kubernetes.namespace`",
-    "Forbidden": "the user may not do this in the namespace (Jobs: create, list, deletecollection; Services: "
-    "create; Pods, Events: list); ask for these rights, or change `parts.kubernetes.namespace`",
+    "Forbidden": f"the user may not do this in the namespace; {ASK}",
     r"queue": "change `parts.kubernetes.queue`",
     r"Invalid|BadRequest|strict decoding|unknown field": "change `parts.kubernetes.pod`, `image`, `claims` or "
     "`secrets`, as the message says",
@@ -64,9 +73,13 @@ class Cluster:
     namespace: str
     context: str | None = None
 
-    def create(self, manifest: Mapping[str, Any]) -> None:
-        """Create an object, unless there is one of its name. Raises KubernetesRefusal if the cluster refuses it."""
-        path = self._path(manifest["kind"], {"fieldValidation": "Strict"})
+    def create(self, manifest: Mapping[str, Any], *, is_trial: bool = False) -> None:
+        """Create an object, unless there is one of its name; of a trial nothing stays.
+
+        Raises KubernetesRefusal if the cluster refuses it.
+        """
+        trial = {"dryRun": "All"} if is_trial else {}
+        path = self._path(manifest["kind"], {"fieldValidation": "Strict", **trial})
         with suppress(AlreadyThere):
             self._call("create", path, "-f", "-", given=json.dumps(manifest))
 
@@ -84,14 +97,37 @@ class Cluster:
         found = json.loads(self._call("get", self._path("Event", {"fieldSelector": f"involvedObject.name={name}"})))
         return sorted(found["items"], key=lambda one: one.get("lastTimestamp") or one.get("eventTime") or "")
 
+    def may(self, verb: str, group: str, kind: str) -> bool:
+        """Return whether the user may do this with objects of a kind."""
+        asked = {"namespace": self.namespace, "verb": verb, "group": group, "resource": kind}
+        named = {"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview"}
+        review = json.dumps({**named, "spec": {"resourceAttributes": asked}})
+        path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+        return json.loads(self._call("create", path, "-f", "-", given=review))["status"]["allowed"]
+
+    def claim(self, name: str) -> dict[str, Any]:
+        """Return a volume claim."""
+        path = f"/api/v1/namespaces/{self.namespace}/persistentvolumeclaims/{name}"
+        return json.loads(self._call("get", path))
+
+    def queue(self, name: str) -> dict[str, Any]:
+        """Return a local queue of Kueue."""
+        return json.loads(self._kueue(f"localqueues/{name}"))
+
     def workloads(self, uid: str) -> list[dict[str, Any]]:
         """Return Kueue's objects for a Job; none if there is no Kueue, or it may not be asked."""
         chosen = urlencode({"labelSelector": f"kueue.x-k8s.io/job-uid={uid}"})
-        for version in _VERSIONS_OF_KUEUE:
-            path = f"/apis/kueue.x-k8s.io/{version}/namespaces/{self.namespace}/workloads?{chosen}"
-            with suppress(KubernetesError):
-                return json.loads(self._call("get", path))["items"]
+        with suppress(KubernetesError):
+            return json.loads(self._kueue(f"workloads?{chosen}"))["items"]
         return []
+
+    def _kueue(self, what: str) -> str:
+        """Return what Kueue answers, in its newest version or the one before."""
+        newest, older = (f"/apis/kueue.x-k8s.io/{one}/namespaces/{self.namespace}/{what}" for one in _VERSIONS_OF_KUEUE)
+        try:
+            return self._call("get", newest)
+        except KubernetesError:
+            return self._call("get", older)
 
     def _path(self, kind: str, query: Mapping[str, str]) -> str:
         return f"/{_PLACES[kind]}/namespaces/{self.namespace}/{kind.lower()}s?{urlencode(query)}"

@@ -82,8 +82,9 @@ def status_of(base: str, jobs: list[Thing], pods: list[Thing], *, was_cancelled:
         return _ended(base, job, end, mine, [one for one in pods if _job_of(one) != base], spent)
     nodes = sorted({one["spec"].get("nodeName", "") for one in mine if one["status"].get("phase") == "Running"})
     if nodes:
-        taken = any(_taken(one) for one in mine if one["status"]["phase"] == "Running")
-        return Status(state="running", reason=", ".join(nodes), was_preempted=taken, allocations=spent)
+        taken = {said for one in mine if one["status"]["phase"] == "Running" and (said := _taken(one))}
+        said = "; ".join([", ".join(nodes), *sorted(taken)])
+        return Status(state="running", reason=said, was_preempted=bool(taken), allocations=spent)
     waits = [_waits(one) for one in mine if one["status"].get("phase") == "Pending"]
     reason, is_stuck = max(waits, key=lambda one: one[1], default=("its pod is not made yet", False))
     since = max(0.0, time.time() - (_time(job["status"].get("startTime")) or _created(job)))

@@ -113,6 +113,14 @@ class SlurmBackend:
         """The sbatch script of the task's job; for a fan-out, the script of the finishing job."""
         return render(task, self._settings)
 
+    def check(self, task: Task) -> None:
+        """Ask the queue whether it would take a task. Raises SlurmError if it would not."""
+        script = render_array(task, self._settings) if task.num_tasks > 1 else self.render(task)
+        try:
+            call(["sbatch", "--test-only"], given=script)
+        except SlurmError as error:
+            raise _explained(error) from None
+
     def submit(self, task: Task) -> Handle:
         """Submit the task's job, unless one with this key is pending or running; return its handle.
 
@@ -515,13 +523,18 @@ def _submit(text: str, script: Path, options: list[str], token: str) -> str:
         return answer.strip().split(";")[0]
     except SlurmError as error:
         if not _UNCERTAIN.search(str(error)):
-            if fields := refused(str(error)):
-                raise SlurmRefusal(f"the queue refuses the job because of {fields} in the profile: {error}") from None
-            raise
+            raise _explained(error) from None
         job = _look_for(name, token)
         if job is None:
             raise
         return job
+
+
+def _explained(error: SlurmError) -> SlurmError:
+    """Return an error of `sbatch` as a refusal that names the fields of the profile, if it is one."""
+    fields = refused(str(error))
+    said = f"the queue refuses the job because of {fields} in the profile: {error}"
+    return SlurmRefusal(said) if fields else error
 
 
 def _look_for(name: str, token: str) -> str | None:

@@ -55,8 +55,8 @@ class SlurmRefusal(SlurmError):
     is_refused = True
 
 
-def call(argv: list[str]) -> str:
-    """Run a command of Slurm's and return its standard output.
+def call(argv: list[str], given: str = "") -> str:
+    """Run a command of Slurm's, which reads what is given, and return its standard output.
 
     Raises SlurmError if it fails, is not installed or does not answer within CALL_SECONDS.
     """
@@ -67,7 +67,7 @@ def call(argv: list[str]) -> str:
             text=True,
             timeout=CALL_SECONDS,
             check=False,
-            stdin=subprocess.DEVNULL,
+            input=given,
             env={**os.environ, "SLURM_TIME_FORMAT": "standard"},
         )
     except FileNotFoundError:

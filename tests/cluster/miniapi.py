@@ -18,15 +18,21 @@ import yaml
 
 Thing = dict[str, Any]
 KINDS = {"jobs": "Job", "pods": "Pod", "services": "Service", "events": "Event", "workloads": "Workload"}
+KINDS |= {"persistentvolumeclaims": "PersistentVolumeClaim", "localqueues": "LocalQueue"}
+REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 BEGAN = "2026-11-29T10:00:00Z"
 
 
 class MiniApi:
-    """One server. `faults` are answers, as (code, reason, message), that its next requests get; None: the true one."""
+    """One server. `faults` are answers, as (code, reason, message), that its next requests get; None: the true one.
+
+    `forbidden` is what its user may not do, such as ("create", "jobs").
+    """
 
     def __init__(self, folder: Path) -> None:
         self.things: dict[str, dict[str, Thing]] = {name: {} for name in KINDS}
         self.faults: list[tuple[int, str, str] | None] = []
+        self.forbidden: set[tuple[str, str]] = set()
         self.requests: list[tuple[str, str]] = []
         self.kubeconfig = folder / "kubeconfig"
         self.start(0)
@@ -88,8 +94,14 @@ class MiniApi:
             return 200, {"major": "1", "minor": "36", "gitVersion": "v1.36.0"}
         if self.faults and (fault := self.faults.pop(0)):
             return refusal(*fault)
+        if url.path == REVIEW:
+            asked = json.loads(given)["spec"]["resourceAttributes"]
+            return 201, {"status": {"allowed": (asked["verb"], asked["resource"]) not in self.forbidden}}
         kind = url.path.rpartition("/")[2]
         if kind not in KINDS:
+            *_, kind, name = url.path.split("/")
+            if one := self.things.get(kind, {}).get(name):
+                return 200, one
             return refusal(404, "NotFound", "the server could not find the requested resource")
         chosen = {name: one for name, one in self.things[kind].items() if fits(one, query)}
         if method == "POST":
@@ -108,7 +120,8 @@ class MiniApi:
         assert query["fieldValidation"] == "Strict"
         thing["metadata"] |= {"uid": str(uuid.uuid4()), "creationTimestamp": BEGAN}
         thing["status"] = {}
-        self.things[kind][name] = thing
+        if "dryRun" not in query:
+            self.things[kind][name] = thing
         return 201, thing
 
     def job(self, number: int = -1) -> Thing:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -199,6 +200,8 @@ def test_a_cancelled_task_is_told_from_one_whose_job_somebody_deleted(api, backe
     assert name == others.id and backend.poll(mine).reason == "the job was cancelled"
     api.things["jobs"].clear()
     assert (backend.poll(others).state, backend.poll(others).reason) == ("cancelled", "somebody deleted its Job")
+    os.utime(tmp_path / "b" / JOB_FILE, (0, 0))  # submitted so long ago that it may have ended and been removed
+    assert (backend.poll(others).state, "7 days after" in backend.poll(others).reason) == ("lost", True)
 
 
 def test_the_jobs_of_a_fan_out_follow_each_other_and_a_failed_pod_is_a_part(api, backend, tmp_path):
@@ -209,6 +212,7 @@ def test_the_jobs_of_a_fan_out_follow_each_other_and_a_failed_pod_is_a_part(api,
     api.pod(api.job(), 1, **failed(75))  # saved, and went on in another pod
     api.end(api.job(), "Failed", "FailedIndexes")
     assert backend.poll(handle).state == "running" and len(api.things["jobs"]) == 2
+    del api.things["jobs"][f"{handle.id}-r0"]  # removed long after its end, while the next phase runs
     api.end(api.job())
     assert backend.poll(handle).state == "running"
     assert api.job()["metadata"]["name"] == handle.id
@@ -261,6 +265,13 @@ def test_how_a_pod_ended_is_said_with_the_field_to_change(api, backend, tmp_path
     status = backend.poll(handle)
     assert (status.state, status.exit_code, status.was_preempted) == ("failed", code, preempted)
     assert re.search(said, status.reason)
+
+
+def test_a_node_that_is_lost_is_said_before_its_pod_ends(api, backend, tmp_path):
+    handle = backend.submit(task_of(tmp_path / "f"))
+    api.pod(api.job(), phase="Running", conditions=[{**DISRUPTED[0], "reason": "DeletionByTaintManager"}])
+    status = backend.poll(handle)
+    assert (status.state, status.was_preempted) == ("running", True) and status.reason.startswith("n1; node lost: ")
 
 
 def unscheduled(message: str) -> dict:

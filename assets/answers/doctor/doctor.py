@@ -11,6 +11,7 @@ from typing import Any
 
 from assets.answers.doctor.finding import Finding, State
 from assets.answers.doctor.machine import look_at_machine
+from assets.answers.doctor.schedulers import look_at_schedulers
 from assets.answers.doctor.storage import look_at_storage
 from assets.answers.doctor.stores import look_at_stores
 from assets.state.chain import CHAIN
@@ -27,6 +28,7 @@ def look(profile: Profile, root: Path) -> Iterator[Finding]:
     """Yield what is found on this machine and at a root, as a run with this profile would meet it."""
     sizes = [profile.size_for(asset) for asset in CHAIN]
     yield from chain(look_at_machine(sizes), look_at_storage(root), look_at_stores(root, profile.tracker))
+    yield from look_at_schedulers(profile, root)
     yield from _elsewhere(sizes)
     if profile.notify.address:
         yield Finding("webhook", "not looked at", "a message to it would be read by people", "see the first run's")

@@ -1,0 +1,132 @@
+"""What the schedulers of a profile say of it: whether they would take its jobs, and what its user may do there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from assets.answers.doctor.finding import Finding
+from assets.state.chain import CHAIN
+from resources.compute.backends import make_backend
+from resources.compute.base import NotSubmitted, Task
+from resources.compute.kubernetes import KubernetesBackend, KubernetesSettings
+from resources.compute.kubernetes_calls import ASK, RIGHTS, Cluster, KubernetesError
+from resources.compute.slurm import SlurmBackend
+from resources.compute.slurm_calls import SlurmError, call
+from resources.profile import Profile
+from training.contract.parts.outside import PartsOf
+
+
+def look_at_schedulers(profile: Profile, root: Path) -> Iterator[Finding]:
+    """Yield what Slurm and Kubernetes say, if the profile names them; nothing is submitted."""
+    named = {profile.size_for(asset).backend for asset in CHAIN}
+    if "slurm" in named:
+        yield from _trials("slurm", profile, root)
+        yield _accounting()
+    if "kubernetes" in named:
+        settings = PartsOf("profile", profile.parts).settings("kubernetes", KubernetesSettings)
+        cluster = Cluster(namespace=settings.namespace, context=settings.context)
+        yield from _rights(cluster)
+        yield from _trials("kubernetes", profile, root)
+        yield from (_claim(cluster, name) for name in settings.claims)
+        yield _image(settings.image or "")
+        if settings.queue:
+            yield _queue(cluster, settings.queue)
+
+
+def _trials(name: str, profile: Profile, root: Path) -> Iterator[Finding]:
+    """Yield whether the scheduler would take a job of each size that the profile names."""
+    backend = make_backend(name, profile.parts, where="default")
+    assert isinstance(backend, (SlurmBackend, KubernetesBackend))
+    every = [_task(profile, asset, root) for asset in CHAIN if profile.size_for(asset).backend == name]
+    tasks = {(task.size, task.num_tasks, task.on_ray): task for task in every}
+    refused: dict[str, list[str]] = {}
+    for task in tasks.values():
+        try:
+            backend.check(task)
+        except NotSubmitted as error:
+            refused.setdefault(str(error), []).append(task.key)
+    for said, which in refused.items():
+        yield Finding(name, "problem", f"{', '.join(which)}: {said}", "change the profile as it says")
+    if not refused:
+        yield Finding(name, "ok", f"it would take the profile's jobs, of {len(tasks)} sizes")
+
+
+def _task(profile: Profile, asset: str, root: Path) -> Task:
+    """The job of an asset, as far as a scheduler looks at it."""
+    size, in_ranks = profile.size_for(asset), CHAIN[asset].stage.in_ranks
+    on_ray = in_ranks and size.engine == "ray" and size.nodes > 1
+    plain = {"key": asset, "argv": ("-c", "pass"), "size": size, "folder": str(root / asset)}
+    return Task(**plain, num_tasks=size.nodes if in_ranks and not on_ray else 1, on_ray=on_ray)
+
+
+def _accounting() -> Finding:
+    try:
+        call(["sacct", "-X", "-n", "-S", "now"])
+    except SlurmError as error:
+        return Finding(
+            "sacct", "warning", str(error), "without accounting, energy and attempts before a requeue are not billed"
+        )
+    return Finding("sacct", "ok", "accounting answers")
+
+
+def _rights(cluster: Cluster) -> Iterator[Finding]:
+    """Yield what the user may not do in the namespace."""
+    asked = [(verb, group, kind) for (group, kind), verbs in RIGHTS.items() for verb in verbs]
+    try:
+        missing = [f"{verb} {kind}" for verb, group, kind in asked if not cluster.may(verb, group, kind)]
+    except KubernetesError as error:
+        yield Finding(
+            "rights", "problem", str(error), "name a cluster that answers (KUBECONFIG, parts.kubernetes.context)"
+        )
+        return
+    found = (
+        f"of {cluster.namespace}: may not {', '.join(missing)}"
+        if missing
+        else f"all that are needed, in {cluster.namespace}"
+    )
+    yield Finding("rights", "problem" if missing else "ok", found, ASK if missing else "")
+
+
+def _claim(cluster: Cluster, name: str) -> Finding:
+    """Return whether a claim has a volume, which pods on several nodes can mount."""
+    try:
+        told = cluster.claim(name)
+    except KubernetesError as error:
+        is_hidden = "forbidden" in str(error).lower()
+        state = "not looked at" if is_hidden else "problem"
+        return Finding(
+            "claim",
+            state,
+            str(error),
+            "see it with `kubectl get pvc`" if is_hidden else "change parts.kubernetes.claims",
+        )
+    phase = told["status"].get("phase", "")
+    if phase != "Bound":
+        advice = "unless it waits for its first pod, see `kubectl describe pvc`"
+        return Finding("claim", "warning", f"{name} is {phase}", advice)
+    if not any(mode.endswith("Many") for mode in told["spec"]["accessModes"]):
+        return Finding("claim", "warning", f"{name} can be mounted on one node", "for several, take ReadWriteMany")
+    return Finding("claim", "ok", f"{name} has a volume, for several nodes")
+
+
+def _image(image: str) -> Finding:
+    if "@sha256:" in image:
+        return Finding("image", "ok", f"{image.partition('@')[0]}, by its digest")
+    return Finding("image", "warning", f"{image} may become another image between two jobs", "name it by its digest")
+
+
+def _queue(cluster: Cluster, name: str) -> Finding:
+    try:
+        told: Mapping[str, Any] = cluster.queue(name)
+    except KubernetesError as error:
+        return Finding(
+            "queue", "problem", str(error), "change parts.kubernetes.queue; `kubectl get localqueues` lists them"
+        )
+    active = [one for one in told.get("status", {}).get("conditions", ()) if one["type"] == "Active"]
+    if active and active[-1]["status"] != "True":
+        return Finding(
+            "queue", "problem", f"{name}: {active[-1].get('message', 'not active')}", "change parts.kubernetes.queue"
+        )
+    return Finding("queue", "ok", f"{name} takes jobs")
