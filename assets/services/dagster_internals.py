@@ -8,8 +8,10 @@ ours imports a private module of Dagster: so whoever raises Dagster's version re
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from dagster import DagsterInstance
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
 from dagster._core.definitions.assets.graph.asset_graph_subset import AssetGraphSubset
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
@@ -54,6 +56,7 @@ WHAT_BREAKS = {
         " get_input_data_version_tag get_input_event_pointer_tag"
     ): "Dagster's pages show partitions as unsynced that are up to date, or the other way round",
     "development_server": "`pedigree dev` starts Dagster's web server without the check that a caller is local",
+    "uncaptured_instance": "`pedigree run` starts processes that print tracebacks when Ctrl-C reaches them",
     "cursor_keys_of_retries": "the daemon's first start warns once for each kind of event",
 }
 """Names of this module, separated by blanks, and what does not work if Dagster changes one of them."""
@@ -64,6 +67,18 @@ def development_server() -> tuple[Any, Callable[[], Any]]:
     from dagster._cli import dev, main
 
     return dev, main
+
+
+def uncaptured_instance(home: Path) -> DagsterInstance:
+    """Open the instance of a folder for runs of this process, without copies of what they print.
+
+    The two processes by which Dagster follows each copy would get Ctrl-C too, and print tracebacks.
+    """
+    from dagster._core.instance.ref import InstanceRef
+    from dagster._core.storage.noop_compute_log_manager import NoOpComputeLogManager
+
+    none = {"module": NoOpComputeLogManager.__module__, "class": NoOpComputeLogManager.__name__}
+    return DagsterInstance.from_ref(InstanceRef.from_dir(str(home), overrides={"compute_logs": none}))
 
 
 def cursor_keys_of_retries() -> set[str]:

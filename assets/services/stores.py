@@ -108,11 +108,11 @@ def use_storage(root: Path, storage: dict[str, Any] | None) -> None:
 
 
 def opened_instance(root: Path) -> dg.DagsterInstance:
-    """Open this root's Dagster instance, with the tables of its stores created.
+    """Open this root's Dagster instance, with the tables of its stores created, for runs of this process.
 
     Raise DataError if its database cannot be opened, or belongs to another root.
     """
-    import dagster as dg
+    from assets.services.dagster_internals import uncaptured_instance
 
     home = dagster_home(root)
     with _one_at_a_time(home):
@@ -120,9 +120,9 @@ def opened_instance(root: Path) -> dg.DagsterInstance:
             new = home / "stores.new"
             for aside in make_whole([home / name for name in DAGSTER_FILES], new, lambda: _make_files(new)):
                 log.warning("A store of Dagster was half-made and empty: it is made again; the old file is %s", aside)
-            return dg.DagsterInstance.from_config(str(home))
+            return uncaptured_instance(home)
         try:
-            instance = dg.DagsterInstance.from_config(str(home))
+            instance = uncaptured_instance(home)
             _claim(instance, home)
         except DataError:
             raise

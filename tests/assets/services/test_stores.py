@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import multiprocessing
 
-import dagster as dg  # noqa: F401 - here once, not in every process
+import dagster as dg  # here once, not in every process
+import psutil
 from dagster._daemon.auto_run_reexecution.event_log_consumer import DAGSTER_EVENT_TYPES, _fetch_persisted_cursors
 
 from assets.services.stores import TRAINING_POOL, opened_instance, skip_older_events, trainings_at_once
@@ -44,3 +45,13 @@ def test_the_daemon_that_retries_runs_begins_with_new_events_and_warns_of_nothin
         skip_older_events(instance)
         cursors = _fetch_persisted_cursors(instance, DAGSTER_EVENT_TYPES, logging.getLogger())
     assert (list(cursors.values()), caplog.messages) == ([0, 0], [])
+
+
+def test_a_run_has_no_processes_of_dagster_beside_it_that_ctrl_c_would_reach(tmp_path):
+    @dg.asset
+    def children() -> int:
+        return len(psutil.Process().children())
+
+    with opened_instance(tmp_path) as instance:
+        before = len(psutil.Process().children())
+        assert dg.materialize([children], instance=instance).output_for_node("children") == before
