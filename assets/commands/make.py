@@ -120,6 +120,8 @@ def _tell(profile: Profile, report: Report, until: str) -> None:
 
 
 def _finish(report: Report, json_: bool) -> None:
+    if report.exit_code == OK:
+        say([report.sentence], "green")
     if report.error:
         say([f"error: {line}" if not number else line for number, line in enumerate(report.error.split("\n"))], "red")
     for refusal in report.refusals:

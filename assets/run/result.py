@@ -47,6 +47,12 @@ class Goal:
         """Return the cells that are asked for and that a run must make or point to a made artifact, inputs first."""
         return [cell for cell in self.cells(comparison) if not cell.is_done]
 
+    @property
+    def words(self) -> str:
+        """Return what the run was asked for less than all, to put behind `artifacts`; empty if it was all."""
+        snapshots = f" of {', '.join(self.snapshots)} and what they need" if self.snapshots else ""
+        return (f" up to {self.until}" if self.until else "") + snapshots
+
     def decision(self, comparison: Comparison) -> Cell | None:
         """Return the cell of the decision on a promotion, if it is asked for."""
         return next((cell for cell in self.cells(comparison) if cell.asset == DECISION), None)
@@ -70,6 +76,7 @@ class Report:
 
     recipe: str
     exit_code: int = OK
+    done: str = ""  # what an ok run was asked for, and made
     promoted: bool = False
     error: str = ""
     refusals: tuple[dict[str, Any], ...] = ()
@@ -93,8 +100,10 @@ class Report:
 
     @property
     def sentence(self) -> str:
-        """Return in words how the run ended: `ok`, or its error and its refusals."""
-        return "; ".join(line for line in (self.error, *map(refusal_sentence, self.refusals)) if line) or "ok"
+        """Return in words how the run ended: `ok` with what is made, or its error and its refusals."""
+        if self.exit_code == OK:
+            return f"ok: {self.done}"
+        return "; ".join(line for line in (self.error, *map(refusal_sentence, self.refusals)) if line)
 
     @property
     def is_cancelled(self) -> bool:
@@ -148,7 +157,12 @@ def report_of(
     if report.refusals:
         return replace(report, exit_code=REFUSED)
     error = _not_made(goal.left(comparison)) or _not_promoted(comparison, goal, standing)
-    return replace(report, error=error, exit_code=FAILED if error else OK)
+    return replace(report, error=error, exit_code=FAILED if error else OK, done=_done(comparison, goal, made_here))
+
+
+def _done(comparison: Comparison, goal: Goal, made_here: Set[tuple[str, str]]) -> str:
+    keys = {cell.key for cell in goal.cells(comparison)}
+    return f"{len(keys):,} of {len(keys):,} artifacts{goal.words} are made, {len(keys & made_here):,} by this run"
 
 
 def _refusals(comparison: Comparison, goal: Goal, standing: Standing | None) -> Iterator[dict[str, Any]]:

@@ -8,6 +8,7 @@ ours imports a private module of Dagster: so whoever raises Dagster's version re
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +59,7 @@ WHAT_BREAKS = {
     "development_server": "`pedigree dev` starts Dagster's web server without the check that a caller is local",
     "uncaptured_instance": "`pedigree run` starts processes that print tracebacks when Ctrl-C reaches them",
     "cursor_keys_of_retries": "the daemon's first start warns once for each kind of event",
+    "set_cursor_once": "a root whose Dagster keeps its runs in a database of its own cannot be opened",
 }
 """Names of this module, separated by blanks, and what does not work if Dagster changes one of them."""
 
@@ -86,3 +88,12 @@ def cursor_keys_of_retries() -> set[str]:
     from dagster._daemon.auto_run_reexecution.event_log_consumer import DAGSTER_EVENT_TYPES, _create_cursor_key
 
     return {_create_cursor_key(kind) for kind in DAGSTER_EVENT_TYPES}
+
+
+def set_cursor_once(instance: DagsterInstance, key: str, value: str) -> None:
+    """Store a value where daemons keep how far they have read, unless the key has one, which stays."""
+    from dagster._core.storage.runs.schema import KeyValueStoreTable
+    from sqlalchemy.exc import IntegrityError
+
+    with suppress(IntegrityError), instance.run_storage.connect() as database:
+        database.execute(KeyValueStoreTable.insert().values(key=key, value=value))

@@ -134,13 +134,14 @@ def opened_instance(root: Path) -> dg.DagsterInstance:
 
 def _claim(instance: dg.DagsterInstance, home: Path) -> None:
     """Mark a database as this root's. Raise DataError if it is another's, whose partitions have the same names."""
+    from assets.services.dagster_internals import set_cursor_once
+
     file, cursors = home / ROOT_FILE, instance.daemon_cursor_storage
     assert cursors is not None
     if not file.exists():
         artifact.write_text(file, uuid4().hex)
     own = file.read_text("utf-8")
-    if ROOT_KEY not in cursors.get_cursor_values({ROOT_KEY}):
-        cursors.set_cursor_values({ROOT_KEY: own})
+    set_cursor_once(instance, ROOT_KEY, own)
     if cursors.get_cursor_values({ROOT_KEY})[ROOT_KEY] != own:
         instance.dispose()
         raise DataError(f"the database that {home / CONFIG_FILE} names is that of another root; each needs its own")

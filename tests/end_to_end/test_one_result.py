@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 from collections.abc import Callable
@@ -33,7 +34,7 @@ EXTRACTED = (SMALL, "--snapshots", "kitchen-1", "--until", "extracted_documents"
 class Ending:
     """A run, and what all five must say of it.
 
-    `says` begins its sentence; it is empty for what is ok. `told` are kind and asset of the webhook's message, `ran` is
+    `says` begins its sentence. `told` are kind and asset of the webhook's message, `ran` is
     the status of the last run in Dagster; both are empty if there is none. `prepared` gets the untouched root and the
     run's own; `strike` is the signal that ends the run when `when` holds. `root` is another root.
     """
@@ -41,7 +42,7 @@ class Ending:
     arguments: tuple[str, ...]
     code: int
     root: Path | str = ""
-    says: str = ""
+    says: str = "ok: "
     told: tuple[str, ...] = ()
     ran: str = ""
     prepared: Callable[[Path, Path], object] = lambda untouched, root: None
@@ -106,7 +107,10 @@ ENDINGS = {
         arguments=(SMALL,), code=143, says="ended by SIGTERM", ran="CANCELED", prepared=another_promotes,
         strike=signal.SIGTERM, when=is_waiting,
     ),
-    "until": Ending(arguments=EXTRACTED, code=0, ran="SUCCESS"),
+    "until": Ending(
+        arguments=EXTRACTED, code=0, ran="SUCCESS",
+        says="ok: 2 of 2 artifacts up to extracted_documents of kitchen-1 and what they need are made, 2 by this run",
+    ),
     "nothing-to-do": Ending(arguments=(SMALL,), code=0, prepared=linked_copy),
     "address": Ending(arguments=(SMALL,), root="s3://b/x", code=2, says="--root: s3://b/x is an address"),
 }  # fmt: skip
@@ -146,7 +150,11 @@ def test_all_five_say_the_same(first, untouched, tmp_path, monkeypatch, name):
     assert (ran.code, ran.answer["ok"]) == (one.code, one.code == 0), ran.errors
     refusals = ran.answer.get("refusals", [])
     sentence = "; ".join([ran.answer["error"]] * (not refusals) + [refusal_sentence(one) for one in refusals])
-    assert sentence.startswith(one.says) and bool(sentence) == (one.code != 0)
+    if one.code == 0:
+        assert not sentence
+        sentence = "ok: " + " ".join(ran.errors.split()).rpartition("ok: ")[2]
+        assert re.fullmatch(r"ok: (\d+) of \1 artifacts.* are made, \d+ by this run", sentence)
+    assert sentence.startswith(one.says)
     shown = unwrapped(ran.errors)
     assert unwrapped(sentence) in shown and ("error:" in shown) == (one.code not in (0, 3))
     assert ("refusedbygate" in shown) == (one.code == 3)
@@ -157,4 +165,4 @@ def test_all_five_say_the_same(first, untouched, tmp_path, monkeypatch, name):
         assert not new
         return
     assert next(iter(new.values())) == one.ran and set(new.values()) <= {one.ran, "SUCCESS"}
-    assert end_in_dagster(root, next(iter(new))) == (sentence or "ok")
+    assert end_in_dagster(root, next(iter(new))) == sentence

@@ -7,9 +7,19 @@ import multiprocessing
 
 import dagster as dg  # here once, not in every process
 import psutil
+import yaml
+from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
 from dagster._daemon.auto_run_reexecution.event_log_consumer import DAGSTER_EVENT_TYPES, _fetch_persisted_cursors
 
-from assets.services.stores import TRAINING_POOL, opened_instance, skip_older_events, trainings_at_once
+from assets.services.stores import (
+    CONFIG_FILE,
+    TRAINING_POOL,
+    dagster_home,
+    opened_instance,
+    skip_older_events,
+    trainings_at_once,
+)
+from training.contract.job import DataError
 
 
 def open_at_once(root, start, said):
@@ -55,3 +65,28 @@ def test_a_run_has_no_processes_of_dagster_beside_it_that_ctrl_c_would_reach(tmp
     with opened_instance(tmp_path) as instance:
         before = len(psutil.Process().children())
         assert dg.materialize([children], instance=instance).output_for_node("children") == before
+
+
+def test_of_two_new_roots_that_name_one_database_at_once_one_gets_it(tmp_path, monkeypatch):
+    """The second asks for the database right after the first has asked whose it is."""
+    for name in "ab":
+        storage = {"storage": {"sqlite": {"base_dir": str(tmp_path / "database")}}}
+        (dagster_home(tmp_path / name) / CONFIG_FILE).write_text(yaml.safe_dump(storage))
+    ask, opened = SqliteRunStorage.get_cursor_values, []
+
+    def open_root(name: str) -> None:
+        try:
+            opened_instance(tmp_path / name).dispose()
+            opened.append(name)
+        except DataError as error:
+            assert "is that of another root" in str(error)
+
+    def asked(storage, keys):
+        said = ask(storage, keys)
+        monkeypatch.setattr(SqliteRunStorage, "get_cursor_values", ask)
+        open_root("b")
+        return said
+
+    monkeypatch.setattr(SqliteRunStorage, "get_cursor_values", asked)
+    open_root("a")
+    assert opened == ["a"]
