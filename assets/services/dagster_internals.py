@@ -92,8 +92,10 @@ def cursor_keys_of_retries() -> set[str]:
 
 def set_cursor_once(instance: DagsterInstance, key: str, value: str) -> None:
     """Store a value where daemons keep how far they have read, unless the key has one, which stays."""
+    from dagster._core.storage.runs import SqlRunStorage
     from dagster._core.storage.runs.schema import KeyValueStoreTable
     from sqlalchemy.exc import IntegrityError
 
+    assert isinstance(instance.run_storage, SqlRunStorage)
     with suppress(IntegrityError), instance.run_storage.connect() as database:
         database.execute(KeyValueStoreTable.insert().values(key=key, value=value))
