@@ -404,6 +404,17 @@ def json_of_row(text: str | bytes) -> Any:
     return json.loads(text, object_pairs_hook=_object, parse_float=WrittenFloat)
 
 
+def row_json(value: Any) -> str:
+    """Return a value of a row as JSON on one line, with its numbers as the row has them. Raise ValueError for nan."""
+    if isinstance(value, WrittenFloat):
+        return str(value)
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{row_json(str(name))}: {row_json(one)}' for name, one in value.items())}}}"
+    if isinstance(value, (list, tuple)):
+        return f"[{', '.join(map(row_json, value))}]"
+    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) < len(pairs):

@@ -17,6 +17,8 @@ class MixturePhaseRecipe:
     def __post_init__(self) -> None:
         if not 0 < self.start < 1:
             raise RecipeError(f"mixture.phases: start={self.start}; it must lie between 0 and 1")
+        if not self.weights:
+            raise RecipeError("mixture.phases: weights: empty; each phase gives the weights of all sources again")
         _check_some("mixture.phases: weights", self.weights)
 
 
@@ -42,6 +44,10 @@ class MixtureRecipe:
                 " mixture.held_out_fraction: 0"
             )
         _check_some("mixture.weights", self.weights)
+        listed = [sorted(weights) for weights in (self.weights, *(phase.weights for phase in self.phases)) if weights]
+        if any(names != listed[0] for names in listed):
+            told = " and ".join(dict.fromkeys(", ".join(names) for names in listed))
+            raise RecipeError(f"mixture.phases: weights of {told}; name the same sources each time, 0 leaves one out")
         starts = [phase.start for phase in self.phases]
         if starts != sorted(set(starts)):
             raise RecipeError(f"mixture.phases: start={starts}; each must be later than the one before it")

@@ -154,7 +154,7 @@ class RecipeFiles:
             raise RecipeError(
                 f"{variants[0].name}: {' extends '.join(one.stem for one in circle)}; a recipe cannot be its own base"
             )
-        return _variant(self._over_bases(base_path, variants), data)
+        return _variant(self._over_bases(base_path, variants), data, path.name)
 
     def _base(self, name_or_path: str) -> Path:
         if Path(name_or_path).suffix in SUFFIXES:
@@ -296,12 +296,18 @@ def _refuse_secrets(data: Any, where: str = "") -> None:
 # A variant over its base
 
 
-def _variant(base: dict[str, Any], differences: dict[str, Any]) -> dict[str, Any]:
+def _variant(base: dict[str, Any], differences: dict[str, Any], file: str) -> dict[str, Any]:
     """Return a base's mapping with a variant's differences merged over it.
 
     The variant does not inherit the fields in NOT_INHERITED. Nor does it inherit a minimum score for a suite that it
-    neither evaluates nor lists in its own `promote.min_scores`.
+    neither evaluates nor lists in its own `promote.min_scores`. Raise RecipeError if the variant's section is an empty
+    mapping, which could mean the base's section or none of it.
     """
+    for name in (name for name, value in differences.items() if value == {} and base.get(name)):
+        raise RecipeError(
+            f"{file}: {name}: an empty mapping, which would clear {', '.join(base[name])} of"
+            f" {base.get('name', 'its base')}; leave {name} out to keep them, or write the fields that differ"
+        )
     for place in NOT_INHERITED:
         base = _without(base, place)
     result = merged(base, differences)

@@ -43,6 +43,18 @@ RECIPES = {
         r"snapshots\[0\].label: a text of 500000 characters; at most 100000 are right",
     ),
     "nothing for a section": (KITCHEN + "pretrain:\n", "pretrain: expected a mapping, got None"),
+    "nothing in a section": (
+        KITCHEN + "filter: {}\n",
+        "mine.yaml: filter: an empty mapping, which would clear .*rules.* of kitchen; leave filter out to keep them",
+    ),
+    "a phase without weights": (
+        KITCHEN + "mixture: {phases: [{start: 0.5, weights: {}}]}\n",
+        "mixture.phases: weights: empty; each phase gives the weights of all sources again",
+    ),
+    "a phase of other sources": (
+        KITCHEN + "mixture: {weights: {kitchen: 1}, phases: [{start: 0.5, weights: {web: 1}}]}\n",
+        "mixture.phases: weights of kitchen and web; name the same sources each time",
+    ),
     "unknown extractor": (KITCHEN + "extract: {extractor: lynx}\n", "'lynx' is not one of 'blocks_or_trafilatura'"),
     "place of a rule that is a list": (
         KITCHEN + "filter: {rules: [mine], parts: {mine: {from: [7]}}}\n",

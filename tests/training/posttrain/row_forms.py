@@ -220,6 +220,12 @@ FORMS = (
         gives=UNTRAINED,
     ),
     Form(
+        name="OpenAI weight of 0, ignored",
+        row={"messages": [user(), answer(B, weight=0), user("Wrong."), answer(weight=0.5)], "weight": 0.3},
+        more={"ignore": ("weight",)},
+        gives=(ASKED, f"assistant: {B}", "user: Wrong.", ONE[1]),
+    ),
+    Form(
         name="OpenAI weight of half",
         row={"messages": [user(), answer(weight=0.5)]},
         why_not="weight_is_not_0_or_1",
@@ -572,6 +578,16 @@ FORMS = (
         name="arguments as given",
         row=called('{"a":1.10}'),
         gives=(ASKED, 'assistant*: Tool call: {"name": "f", "arguments": {"a":1.10}}'),
+    ),
+    Form(
+        name="arguments with a number as written",
+        row=called(json_of_row('{"a": 1.10, "b": [2.50, 3]}')),
+        gives=(ASKED, 'assistant*: Tool call: {"name": "f", "arguments": {"a": 1.10, "b": [2.50, 3]}}'),
+    ),
+    Form(
+        name="tools with a number as written",
+        row={"tools": json_of_row('[{"name": "f", "least": 1.10}]'), "messages": [user(), answer()]},
+        gives=('system: Tools: [{"name": "f", "least": 1.10}]', *ONE),
     ),
     Form(name="arguments that are cut", row=called('{"a": 3,'), why_not="arguments_are_not_json"),
     Form(name="arguments of Python", row=called("{'a': 3}"), why_not="arguments_are_not_json"),

@@ -65,13 +65,10 @@ def test_a_variant_registers_its_model_by_its_own_name_unless_another_is_written
         one="extends: kitchen",
         two="extends: one\npromote: {model_name: shared, max_score_drop: 0.2}",
         three="extends: two",
-        four="extends: kitchen\npromote: {}",
     )
-    recipes = {
-        name: load_recipe(name, folders=(tmp_path, SHIPPED)) for name in ("kitchen", "one", "two", "three", "four")
-    }
+    recipes = {name: load_recipe(name, folders=(tmp_path, SHIPPED)) for name in ("kitchen", "one", "two", "three")}
     names = {name: recipe.promote.model_name for name, recipe in recipes.items()}
-    assert names == {"kitchen": "kitchen", "one": "one", "two": "shared", "three": "three", "four": "four"}
+    assert names == {"kitchen": "kitchen", "one": "one", "two": "shared", "three": "three"}
     assert recipes["three"].promote.max_score_drop == 0.2  # what is asked of a model is handed on
     again = read_record(Recipe, recipe_as_data(recipes["three"]))
     assert again == recipes["three"]  # a recipe that is kept resolved stays what it is

@@ -21,13 +21,13 @@ hh               `chosen` and `rejected` as transcripts with "Human:" and "Assis
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from training.data.exams.grading import can_be_given
+from training.data.sources import row_json
 from training.generate.turns import Message, is_trained
 from training.posttrain.rows.messages import (
     ABOUT,
@@ -72,7 +72,7 @@ def with_system(fields: Fields, messages: list[Message]) -> list[Message]:
     given = fields.take("system", "system_prompt")
     told = [] if given is None or given == "" else [checked_text(given, "system")]
     if (tools := fields.take("tools", "functions")) is not None:
-        told.append("Tools: " + (tools if isinstance(tools, str) else json.dumps(tools, ensure_ascii=False)))
+        told.append("Tools: " + (tools if isinstance(tools, str) else row_json(tools)))
     if told and messages and messages[0]["role"] == "system":
         messages, told = messages[1:], [messages[0]["content"], *told]
     return ([said("system", "\n".join(told))] if told else []) + messages

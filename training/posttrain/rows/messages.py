@@ -16,7 +16,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from training.data.sources import json_of_row
+from training.data.sources import json_of_row, row_json
 from training.generate.turns import THOUGHT, Call, Message, written
 
 ROLES = {
@@ -169,7 +169,9 @@ def messages_of(values: Any, ignore: Collection[str] = ()) -> list[Message]:
     for value in values:
         if not isinstance(value, dict):
             raise MalformedRow("message_is_not_an_object")
-        for message, names in _messages_of(Fields(value, ignore)):
+        # What is 0 forbids to train the answer, whatever the source ignores.
+        ignored = [name for name in ignore if name not in TRAINED or value.get(name) != 0]
+        for message, names in _messages_of(Fields(value, ignored)):
             if message["role"] == "tool":
                 _check_result(names, called)
             elif names:
@@ -317,11 +319,7 @@ def _calls_in(text: str) -> Sequence[Any]:
 def _arguments(value: Any) -> str:
     """Return the arguments of a call as the text of an object, which is the one in the row if that has one."""
     try:
-        text = (
-            value
-            if isinstance(value, str)
-            else json.dumps({} if value is None else value, ensure_ascii=False, allow_nan=False)
-        )
+        text = value if isinstance(value, str) else row_json({} if value is None else value)
     except (ValueError, RecursionError):
         raise MalformedRow("arguments_are_not_json") from None
     if not isinstance(_json(checked_text(text, "arguments"), "arguments_are"), dict):
