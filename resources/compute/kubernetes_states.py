@@ -45,6 +45,12 @@ NO_ROOM = {
         False,
     ),
 }
+# Why a queue of Kueue will never take a Job as it is: reasons of its condition QuotaReserved, or words of its message.
+NO_QUOTA = {
+    "ExceedsMaxQuota": "lower `nodes`, `memory_gb`, `workers` or `gpus_per_node`",
+    "NoMatchingFlavor": "change `nodeSelector` or `tolerations` in `parts.kubernetes.pod`",
+    "Misconfigured|Suspended|doesn't exist|inactive|not found|stopped": "change `parts.kubernetes.queue`",
+}
 # What the Job controller says when it may not make a pod.
 NO_POD = {
     "exceeded quota": "the namespace's quota is used up; lower `nodes`, `memory_gb`, `workers` or `gpus_per_node`, or "
@@ -163,9 +169,9 @@ def waits_because(job: Thing, told: list[Thing]) -> tuple[str, bool]:
         queue = job["metadata"]["labels"].get("kueue.x-k8s.io/queue-name", "")
         said = [c for one in told for c in one.get("status", {}).get("conditions", ()) if c["type"] == "QuotaReserved"]
         if said:
-            stuck = bool(re.search("doesn't exist|inactive|not found|stopped", said[-1].get("message", "")))
-            advice = "; change `parts.kubernetes.queue` in the profile" if stuck else ""
-            return f"the queue {queue} holds it: {said[-1].get('message', '')}{advice}", stuck
+            words = f"{said[-1].get('reason', '')}: {said[-1].get('message', '')}"
+            advice = next((way for why, way in NO_QUOTA.items() if re.search(why, words)), "")
+            return f"the queue {queue} holds it: {words}{f'; {advice} in the profile' if advice else ''}", bool(advice)
         return f"suspended: the queue {queue} has not taken it (`parts.kubernetes.queue`)", False
     failures = [one for one in told if one.get("reason") == "FailedCreate"]
     if not failures:

@@ -125,7 +125,7 @@ def test_a_wrong_setting_is_refused_with_its_field(given, said):
     ("task", "said"),
     [
         (task_of("/elsewhere/f"), r"on no volume; .*parts\.kubernetes\.claims"),
-        (task_of(on_ray=True, size={"nodes": 2, "engine": "ray"}), "starts no Ray; .*ray_address"),
+        (task_of(on_ray=True, size={"nodes": 2, "engine": "ray"}), "one node only; set `nodes: 1`"),
         (task_of(size={"nodes": 2, "spare_nodes": 1}), "no use of `spare_nodes`"),
     ],
 )
@@ -316,6 +316,10 @@ def test_a_job_without_pods_says_what_its_controller_or_its_queue_says(api, back
     api.things["workloads"]["w"] = {"metadata": {"labels": labels}, "status": {"conditions": [told]}}
     status = queued.poll(handle)
     assert status.is_stuck and "`parts.kubernetes.queue`" in status.reason
+    told |= {"reason": "ExceedsMaxQuota", "message": "cannot fit"}
+    assert queued.poll(handle).is_stuck and "lower `nodes`" in queued.poll(handle).reason
+    told |= {"reason": "WaitingForQuota"}
+    assert not queued.poll(handle).is_stuck and "WaitingForQuota: cannot fit" in queued.poll(handle).reason
 
 
 @pytest.mark.parametrize(
