@@ -125,7 +125,7 @@ def test_a_wrong_setting_is_refused_with_its_field(given, said):
     ("task", "said"),
     [
         (task_of("/elsewhere/f"), r"on no volume; .*parts\.kubernetes\.claims"),
-        (task_of(on_ray=True, size={"nodes": 2, "engine": "ray"}), "one node only; set `nodes: 1`"),
+        (task_of(on_ray=True, size={"nodes": 2, "engine": "ray"}), "one node only; change `nodes`"),
         (task_of(size={"nodes": 2, "spare_nodes": 1}), "no use of `spare_nodes`"),
     ],
 )

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from shutil import which
 
 from assets.answers.doctor.finding import Finding
 from assets.state.chain import CHAIN
@@ -19,20 +19,29 @@ from training.contract.parts.outside import PartsOf
 
 
 def look_at_schedulers(profile: Profile, root: Path) -> Iterator[Finding]:
-    """Yield what Slurm and Kubernetes say, if the profile names them; nothing is submitted."""
+    """Yield what Slurm and Kubernetes say, if the profile names them and their programs are here; submit nothing."""
     named = {profile.size_for(asset).backend for asset in CHAIN}
-    if "slurm" in named:
+    if "slurm" in named and which("sbatch"):
         yield from _trials("slurm", profile, root)
         yield _accounting()
-    if "kubernetes" in named:
-        settings = PartsOf("profile", profile.parts).settings("kubernetes", KubernetesSettings)
-        cluster = Cluster(namespace=settings.namespace, context=settings.context)
-        yield from _rights(cluster)
-        yield from _trials("kubernetes", profile, root)
-        yield from (_claim(cluster, name) for name in settings.claims)
-        yield _image(settings.image or "")
-        if settings.queue:
-            yield _queue(cluster, settings.queue)
+    if "kubernetes" in named and which("kubectl"):
+        yield from _kubernetes(profile, root)
+
+
+def _kubernetes(profile: Profile, root: Path) -> Iterator[Finding]:
+    settings = PartsOf("profile", profile.parts).settings("kubernetes", KubernetesSettings)
+    cluster = Cluster(namespace=settings.namespace, context=settings.context)
+    try:
+        yield _rights(cluster)
+    except KubernetesError as error:
+        advice = "name a cluster that answers (KUBECONFIG, parts.kubernetes.context)"
+        yield Finding("kubernetes", "problem", str(error), advice)
+        return
+    yield from _trials("kubernetes", profile, root)
+    yield from (_claim(cluster, name) for name in settings.claims)
+    yield _image(settings.image or "")
+    if settings.queue:
+        yield _queue(cluster, settings.queue)
 
 
 def _trials(name: str, profile: Profile, root: Path) -> Iterator[Finding]:
@@ -47,8 +56,8 @@ def _trials(name: str, profile: Profile, root: Path) -> Iterator[Finding]:
             backend.check(task)
         except NotSubmitted as error:
             refused.setdefault(str(error), []).append(task.key)
-    for said, which in refused.items():
-        yield Finding(name, "problem", f"{', '.join(which)}: {said}", "change the profile as it says")
+    for said, keys in refused.items():
+        yield Finding(name, "problem", f"{', '.join(keys)}: {said}", "change the profile as it says")
     if not refused:
         yield Finding(name, "ok", f"it would take the profile's jobs, of {len(tasks)} sizes")
 
@@ -65,28 +74,18 @@ def _accounting() -> Finding:
     try:
         call(["sacct", "-X", "-n", "-S", "now"])
     except SlurmError as error:
-        return Finding(
-            "sacct", "warning", str(error), "without accounting, energy and attempts before a requeue are not billed"
-        )
+        advice = "without accounting, energy and attempts before a requeue are not billed"
+        return Finding("sacct", "warning", str(error), advice)
     return Finding("sacct", "ok", "accounting answers")
 
 
-def _rights(cluster: Cluster) -> Iterator[Finding]:
-    """Yield what the user may not do in the namespace."""
+def _rights(cluster: Cluster) -> Finding:
+    """Return what the user may not do in the namespace. Raises KubernetesError if the cluster does not tell."""
     asked = [(verb, group, kind) for (group, kind), verbs in RIGHTS.items() for verb in verbs]
-    try:
-        missing = [f"{verb} {kind}" for verb, group, kind in asked if not cluster.may(verb, group, kind)]
-    except KubernetesError as error:
-        yield Finding(
-            "rights", "problem", str(error), "name a cluster that answers (KUBECONFIG, parts.kubernetes.context)"
-        )
-        return
-    found = (
-        f"of {cluster.namespace}: may not {', '.join(missing)}"
-        if missing
-        else f"all that are needed, in {cluster.namespace}"
-    )
-    yield Finding("rights", "problem" if missing else "ok", found, ASK if missing else "")
+    missing = [f"{verb} {kind}" for verb, group, kind in asked if not cluster.may(verb, group, kind)]
+    if missing:
+        return Finding("rights", "problem", f"in {cluster.namespace}: may not {', '.join(missing)}", ASK)
+    return Finding("rights", "ok", f"all that are needed, in {cluster.namespace}")
 
 
 def _claim(cluster: Cluster, name: str) -> Finding:
@@ -94,14 +93,7 @@ def _claim(cluster: Cluster, name: str) -> Finding:
     try:
         told = cluster.claim(name)
     except KubernetesError as error:
-        is_hidden = "forbidden" in str(error).lower()
-        state = "not looked at" if is_hidden else "problem"
-        return Finding(
-            "claim",
-            state,
-            str(error),
-            "see it with `kubectl get pvc`" if is_hidden else "change parts.kubernetes.claims",
-        )
+        return _unseen("claim", error, "change parts.kubernetes.claims")
     phase = told["status"].get("phase", "")
     if phase != "Bound":
         advice = "unless it waits for its first pod, see `kubectl describe pvc`"
@@ -119,14 +111,18 @@ def _image(image: str) -> Finding:
 
 def _queue(cluster: Cluster, name: str) -> Finding:
     try:
-        told: Mapping[str, Any] = cluster.queue(name)
+        told = cluster.queue(name)
     except KubernetesError as error:
-        return Finding(
-            "queue", "problem", str(error), "change parts.kubernetes.queue; `kubectl get localqueues` lists them"
-        )
+        return _unseen("queue", error, "change parts.kubernetes.queue")
     active = [one for one in told.get("status", {}).get("conditions", ()) if one["type"] == "Active"]
     if active and active[-1]["status"] != "True":
-        return Finding(
-            "queue", "problem", f"{name}: {active[-1].get('message', 'not active')}", "change parts.kubernetes.queue"
-        )
+        said = f"{name}: {active[-1].get('message', 'not active')}"
+        return Finding("queue", "problem", said, "change parts.kubernetes.queue")
     return Finding("queue", "ok", f"{name} takes jobs")
+
+
+def _unseen(what: str, error: KubernetesError, advice: str) -> Finding:
+    """Return that an object is not there, or may not be looked at."""
+    if "forbidden" in str(error).lower():
+        return Finding(what, "not looked at", "the user may not get it", "examples/kubernetes/role.yaml has the right")
+    return Finding(what, "problem", str(error), advice)
