@@ -270,9 +270,7 @@ def _owned(service: dict[str, Any], job: dict[str, Any]) -> dict[str, Any]:
 def _check(task: Task, settings: KubernetesSettings) -> None:
     where = "the backend kubernetes"
     if task.on_ray:
-        raise KubernetesRefusal(
-            f"{where} starts Ray on one node only; set `nodes: 1` or `engine: local` in the profile"
-        )
+        raise KubernetesRefusal(f"{where} starts Ray on one node only; change `nodes` or `engine` in the profile")
     if task.size.spare_nodes or task.size.min_nodes:
         raise KubernetesRefusal(f"{where} has no use of `spare_nodes` and `min_nodes`; remove them from the profile")
     if not any(Path(task.folder).is_relative_to(place) for place in settings.claims.values()):
