@@ -17,7 +17,7 @@ from resources.compute.size import Size
 from resources.compute.slurm import SlurmBackend, SlurmSettings, array_name, job_name
 from tests.cluster.minislurm import MiniSlurm
 from tests.toys import made_of, toy_task
-from training.contract.artifact import Artifact
+from training.contract.artifact import Artifact, foreign_files
 from training.contract.job import read_job
 from training.contract.running.attempt import read_attempts
 from training.contract.running.versions import VARIABLE, write_versions
@@ -64,7 +64,7 @@ def test_a_failed_task_fails_the_stage_with_its_cause_and_the_retry_makes_only_t
     task, heard = fan_out(tmp_path, (1, "raise")), []
     with heard_by(lambda kind, cell, values: heard.append((kind, values))):
         made, said = made_of(task, backend)
-    assert isinstance(made, Artifact) and ranks_of(task) == ONCE
+    assert isinstance(made, Artifact) and ranks_of(task) == ONCE and not foreign_files(made)
     assert ("progress", {"step": 5, "ranks": 6}) in heard  # while only the array has run, whose tasks report nothing
     cause = "1 of 6 ranks were not made: 1; 1 of 1 failed tasks of its fan-out: RuntimeError: rank 1 met a fault"
     (retried,) = [line for line in said if "trying again" in line]

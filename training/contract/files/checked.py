@@ -23,7 +23,8 @@ ARTIFACT_FILE = "artifact.json"
 FOREIGN = "is not in the manifest; somebody put it there"
 # What lies beside the files of an artifact, at the top of its folder: regular files, by their names, and folders.
 OWN_FILES = re.compile(
-    r"artifact(\.copy)?\.json(\.damaged-\d+)?|(erased|job|recipe|handle|process|exit|cancelled|slurm)\.json|log\.txt"
+    r"artifact(\.copy)?\.json(\.damaged-\d+)?|(erased|job|recipe|handle|process|exit|cancelled)\.json"
+    r"|(slurm|kubernetes|backend)\.json|log(-\d+)?\.txt"
     r"|(bill|messages|metrics)\.jsonl|(array-)?job(-[\w-]+)?\.sh|submit\.lock|lease\.json(\.guard)?|\..*\.tmp"
     r"|report\.html|shown_records\.json"
 )

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from resources.compute import kubernetes, slurm
 from training.contract.artifact import (
     Damaged,
     commit_record,
@@ -75,6 +76,15 @@ AT_THE_TOP: dict[str, Callable[[Path], object]] = {
     "config.json": lambda path: path.write_text("{}"),
     "pipe": os.mkfifo,
 }
+
+
+@pytest.mark.parametrize(
+    "name",
+    [slurm.JOB_FILE, slurm.SCRIPT_FILE, slurm.ARRAY_SCRIPT_FILE, kubernetes.JOB_FILE, "log.txt", "log-12.txt"],
+)
+def test_what_a_backend_keeps_at_the_top_is_not_foreign(folder, name):
+    (folder / name).write_text("{}")
+    assert (made := find(folder)) is not None and not foreign_files(made)
 
 
 @pytest.mark.parametrize("name", FOREIGN)
