@@ -80,6 +80,12 @@ def dagster_home(root: Path) -> Path:
     return home
 
 
+def has_own_storage(root: Path) -> bool:
+    """Whether the configuration of a root's Dagster names where it keeps runs; else they are in files of the root."""
+    config = root / "dagster" / CONFIG_FILE
+    return config.exists() and OWN_STORAGE.search(config.read_text("utf-8")) is not None
+
+
 def use_storage(root: Path, storage: dict[str, Any] | None) -> None:
     """Let a new root's Dagster keep runs in the database of a profile; None: in files, or where the root has them.
 
@@ -116,7 +122,7 @@ def opened_instance(root: Path) -> dg.DagsterInstance:
 
     home = dagster_home(root)
     with _one_at_a_time(home):
-        if not OWN_STORAGE.search((home / CONFIG_FILE).read_text("utf-8")):
+        if not has_own_storage(root):
             new = home / "stores.new"
             for aside in make_whole([home / name for name in DAGSTER_FILES], new, lambda: _make_files(new)):
                 log.warning("A store of Dagster was half-made and empty: it is made again; the old file is %s", aside)

@@ -18,6 +18,7 @@ import pytest
 
 from tests.commands import profile_file
 from tests.small_kitchen import RECIPES
+from training.data.documents import read_documents
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
 
@@ -58,6 +59,10 @@ class Server:
         return subprocess.run(
             argv, check=True, capture_output=True, text=True, env={**os.environ, "PGPASSWORD": WORD}
         ).stdout.strip()
+
+    def files(self) -> list[Path]:
+        """Return the files of the tables of all databases."""
+        return [path for path in (self.folder / "data" / "base").rglob("*") if path.is_file()]
 
     def _do(self, program: str, *arguments: str) -> None:
         subprocess.run([*USER, PROGRAMS / program, *arguments], check=True, stdout=subprocess.DEVNULL, cwd="/")
@@ -146,3 +151,32 @@ def test_a_server_that_is_down_or_refuses_is_one_sentence(server, tmp_path):
     assert code == 2 and "could not be opened" in errors and "Traceback" not in errors
     code, output, _ = ended(begun("doctor", "--profile", profile, "--root", str(tmp_path / "a")))
     assert "its database answers" in " ".join(output.split())
+
+
+def test_a_takedown_reaches_the_database_and_the_files_of_its_server(server, tmp_path):
+    address, root = server.made("gone"), tmp_path / "root"
+    profile = profile_file(tmp_path, f"dagster_storage: '{address}'\n")
+    given = ("--root", str(root), "--profile", profile)
+    code, _, errors = ended(begun("run", RECIPE, "--until", "provenance_index", *given))
+    assert code == 0, errors
+    shards = next(iter(sorted((root / "decontaminated_documents").glob("*/documents/*.parquet"))))
+    page = next(row for row in read_documents(shards, ("url", "text")) if len(row["text"].split()) > 40)
+    words = " ".join(page["text"].split()[:60])  # short, so that the server does not compress it
+    server.asked("gone", f"insert into kvs (key, value) values ('seen', '{words.replace(chr(39), chr(39) * 2)}')")
+    server.asked("gone", "update kvs set value = value || ' twice' where key = 'seen'")
+    server.asked("gone", "checkpoint")
+    assert any(words.encode() in path.read_bytes() for path in server.files()), "nothing is shown by its absence"
+
+    code, output, errors = ended(
+        begun("takedown", "--url", page["url"], "--reason", "asked for", "--yes", "--json", *given)
+    )
+    assert code == 0, errors
+    report = json.loads(output)["report"]
+    assert report["proof"]["verdict"] == "proved"
+    assert [one["place"] for one in report["proof"]["hits_before"] if "database" in one["path"]] == ["kvs.value"]
+    assert "█" in server.asked("gone", "select value from kvs where key = 'seen'")
+    server.asked("gone", "checkpoint")
+    assert not [path for path in server.files() if words.encode() in path.read_bytes()]
+    assert server.asked("gone", "select count(*) from runs where status = 'SUCCESS'") != "0"
+    written = (root / "takedowns" / "000001.report.md").read_text()
+    assert "in the texts of Dagster's database" in written and "write-ahead log" in written

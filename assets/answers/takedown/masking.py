@@ -190,7 +190,8 @@ def _tags_of(page: str) -> list[Any]:
     return tags.found
 
 
-def _clean(text: str, wanted: Hashes) -> str:
+def cleaned(text: str, wanted: Hashes) -> str:
+    """Return a text without the wanted words; as it is, if it would not stay what it was."""
     with suppress(Left):
         return masked_text(text, "", wanted) if count_in([text], wanted)[0] else text
     return text
@@ -201,7 +202,7 @@ def _clean_within(value: Any, wanted: Hashes) -> Any:
         return {name: _clean_within(one, wanted) for name, one in value.items()}
     if isinstance(value, list):
         return [_clean_within(one, wanted) for one in value]
-    return _clean(value, wanted) if isinstance(value, str) else value
+    return cleaned(value, wanted) if isinstance(value, str) else value
 
 
 # Records
@@ -306,7 +307,7 @@ def _mask_tables(database: sqlite3.Connection, wanted: Hashes) -> None:
     for table in _tables(database):
         for column in [row[1] for row in database.execute(f'PRAGMA table_info("{table}")')]:
             some = database.execute(f'SELECT rowid, "{column}" FROM "{table}" WHERE typeof("{column}") = \'text\'')
-            changes = [(clean, row) for row, text in some.fetchall() if (clean := _clean(text, wanted)) != text]
+            changes = [(clean, row) for row, text in some.fetchall() if (clean := cleaned(text, wanted)) != text]
             database.executemany(f'UPDATE "{table}" SET "{column}" = ? WHERE rowid = ?', changes)
 
 

@@ -25,12 +25,14 @@ from assets.answers.takedown.erasing import TEXT_INDEX, Eraser, Say, Scanned, go
 from assets.answers.takedown.lines import seed_lines
 from assets.answers.takedown.masking import mask
 from assets.answers.takedown.takedown import WITHDRAWN_TAG, corpora_of, held_indexes, keeps_duplicates, with_tags
-from assets.services.stores import CONFIG_FILE, OWN_STORAGE
+from assets.answers.takedown.team_databases import TeamDatabase, team_databases
+from assets.services.stores import CONFIG_FILE, has_own_storage
 from assets.state.removal_lock import only_one
 from assets.state.tombstones import FOLDER, FOUND, LOCK_FILE, Tombstone, as_said, note_overwritten, read_tombstones
 from resources.tracking.reports import Tracking
 from training.contract.files.writing import write_json, write_text, written
 from training.contract.job import DataError
+from training.contract.secrets import masked
 from training.contract.tables import markdown_table
 from training.data.checksum_cache import known_under
 from training.data.words.ngrams import Hashes
@@ -73,8 +75,8 @@ def is_done(report: Mapping[str, Any]) -> bool:
 def finish(root: Path, *, tracking: Tracking, elsewhere: str = "", say: Say) -> dict[str, Any]:
     """Erase and prove every takedown of a root that has no proof yet; return the report.
 
-    `elsewhere` is the address of MLflow that the profile names. Raise DataError if a snapshot cannot be searched, or if
-    another takedown is at work.
+    `elsewhere` is the address of MLflow that the profile names. Raise DataError if a snapshot cannot be searched, if a
+    team's database cannot be opened, or if another takedown is at work.
     """
     with only_one(root, LOCK_FILE, "takedown"), known_under(root):
         stones = read_tombstones(root)
@@ -89,10 +91,14 @@ def finish(root: Path, *, tracking: Tracking, elsewhere: str = "", say: Say) -> 
         wanted, stays = _noted(root, eraser, number, say)
         say(f"{len(wanted):,} runs of eight words occur only in the withdrawn text; reading every file")
         swaps = partial(Swap, takedown=number, note=partial(note_overwritten, root, number))
-        first, masked = _replaced(root, eraser, wanted, swaps)
+        databases = team_databases(root, elsewhere)
+        first, told = _replaced(root, eraser, wanted, swaps, databases)
         eraser.sort_suffixes(swaps)
-        again = scan(root, wanted, [root / name for name in {one["path"] for one in first.hits}])
-        left = [one | {"why": masked.get(one["path"], "")} for one in again.hits]
+        names = {one["path"] for one in first.hits} - {one.name for one in databases}
+        again = scan(root, wanted, [root / name for name in names])
+        for one in databases:
+            one.scan(wanted, again)
+        left = [one | {"why": told.get(one["path"], "")} for one in again.hits]
         report = {
             "takedowns": [one.number for one in pending],
             "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -101,7 +107,7 @@ def finish(root: Path, *, tracking: Tracking, elsewhere: str = "", say: Say) -> 
             "rebuilt": corpora_of(root, (crawl for crawl, ids in gone.ids.items() if ids)),
             "erased": {
                 "files": eraser.erased({one.number for one in stones} - proved),
-                "masked": sorted(name for name, why in masked.items() if not why),
+                "masked": sorted(name for name, why in told.items() if not why),
             },
             "proof": {
                 "verdict": _verdict(wanted, left, first),
@@ -112,7 +118,8 @@ def finish(root: Path, *, tracking: Tracking, elsewhere: str = "", say: Say) -> 
                 "hits_before": first.hits,
                 **stays,
             },
-            "unreachable": [*eraser.unreachable, *_stores(root, elsewhere), *BEYOND],
+            "databases": [one.name for one in databases],
+            "unreachable": [*eraser.unreachable, *_stores(root, elsewhere, databases), *BEYOND],
         }
         path = root / FOLDER / f"{number:06d}.{REPORT}"
         write_text(path.with_suffix(".md"), "\n".join(markdown_of(report)) + "\n")
@@ -128,7 +135,9 @@ def _verdict(wanted: Hashes, left: Sequence[Any], read: Scanned) -> str:
     return PROVED if len(wanted) else NOTHING
 
 
-def _replaced(root: Path, eraser: Eraser, wanted: Hashes, swaps: Callable[[], Swap]) -> tuple[Scanned, dict[str, str]]:
+def _replaced(
+    root: Path, eraser: Eraser, wanted: Hashes, swaps: Callable[[], Swap], databases: Sequence[TeamDatabase]
+) -> tuple[Scanned, dict[str, str]]:
     """Put new versions of all files with withdrawn text in their places, or leave everything as it was.
 
     Return what was read of the root as it then is, and the masked files, each with why words of it are left, or "".
@@ -139,15 +148,19 @@ def _replaced(root: Path, eraser: Eraser, wanted: Hashes, swaps: Callable[[], Sw
             eraser.erase(swap)
             read = scan(root, wanted, swap=swap)
             found = {root / one["path"] for one in read.hits if not one["path"].startswith(f"{TEXT_INDEX}/")}
-            masked = mask(root, found, wanted, swap)
+            told = mask(root, found, wanted, swap)
+            for one in databases:
+                one.scan(wanted, read)
+                swap.begin.append(partial(one.begin, wanted))
+                swap.then.append(one.without_former_rows)
             swap.commit()
-        except (OSError, EOFError, ValueError, KeyError, ArrowException, sqlite3.Error, ZstdError) as error:
+        except (OSError, EOFError, ValueError, KeyError, ArrowException, sqlite3.Error, ZstdError, DataError) as error:
             done = "some files have new versions" if swap.has_begun else "nothing was erased or masked"
             raise DataError(
                 f"takedown {swap.takedown} could not be finished, {done} ({type(error).__name__}: {error}); the"
                 " tombstone is in force. Mend the cause, and give the command again"
             ) from error
-        return read, masked
+        return read, told
 
 
 def _forget_words(root: Path) -> None:
@@ -184,12 +197,14 @@ def _found(root: Path, pending: Sequence[Tombstone]) -> list[dict[str, Any]]:
     return found
 
 
-def _stores(root: Path, elsewhere: str) -> list[str]:
-    """Return a sentence for each store, of MLflow and of Dagster, that is not under the root."""
-    config = root / "dagster" / CONFIG_FILE
-    is_own = config.exists() and OWN_STORAGE.search(config.read_text("utf-8"))
-    said = [f"MLflow at {elsewhere}: not under {root.name}, so its files were not read"] if elsewhere else []
-    return said + ([f"Dagster's database, which {config.relative_to(root)} names: it was not read"] if is_own else [])
+def _stores(root: Path, elsewhere: str, read: Sequence[TeamDatabase]) -> list[str]:
+    """Return a sentence for each store that is not under the root: of MLflow, of Dagster, and of databases `read`."""
+    owners, config = {one.owner for one in read}, Path("dagster") / CONFIG_FILE
+    kept = "files" if "MLflow" in owners else "database and files"
+    said = [f"MLflow at {masked(elsewhere)}: not under {root.name}, so its {kept} were not read"] if elsewhere else []
+    if has_own_storage(root) and "Dagster" not in owners:
+        said.append(f"Dagster's database, which {config} names: it is no PostgreSQL, so it was not read")
+    return said + ["The write-ahead log and the copies of a server of PostgreSQL"] * bool(read)
 
 
 def markdown_of(report: Mapping[str, Any]) -> Iterator[str]:
@@ -241,6 +256,7 @@ def markdown_of(report: Mapping[str, Any]) -> Iterator[str]:
     yield "## Proved"
     yield ""
     read = f"{proof['files']:,} files ({proof['bytes']:,} bytes) that were read under the root"
+    read += "".join(f" and in the texts of {name}" for name in report["databases"])
     if proof["runs"]:
         verdict = "None of them is left" if not proof["hits"] else f"{len(proof['hits']):,} places still have some"
         yield f"{proof['runs']:,} runs of {WORDS} words occurred only in the withdrawn text. {verdict} in the"

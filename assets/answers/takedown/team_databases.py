@@ -1,0 +1,126 @@
+"""The databases in which a team's Dagster and MLflow keep what they saw: read and masked as files of the root are.
+
+PostgreSQL alone, and its columns of text and JSON; of the others none has texts. Words are masked in columns of text,
+in a transaction that ends with all other changes of a takedown. Then every table is written again, because the server
+keeps former versions of rows in its files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from assets.answers.takedown.erasing import Scanned
+from assets.answers.takedown.masking import cleaned
+from assets.services.stores import has_own_storage, opened_instance
+from resources.run_storage import DRIVER
+from training.contract.job import DataError
+from training.contract.secrets import masked
+from training.data.words.ngrams import Hashes
+from training.provenance.grams import count_in
+from training.provenance.swap import Commit
+
+if TYPE_CHECKING:
+    from sqlalchemy import Connection
+
+KIND = "PostgreSQL, tables"
+LOCK_WAIT = "60s"  # for whoever reads or writes a table that is written again
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class TeamDatabase:
+    """A database outside the root: who keeps it, and its address, which may hold a password."""
+
+    owner: str
+    address: str = field(repr=False)
+
+    @property
+    def name(self) -> str:
+        """What a report calls it."""
+        return f"{self.owner}'s database"
+
+    def scan(self, wanted: Hashes, found: Scanned) -> None:
+        """Read every text of every table, and note the places in which one of the wanted runs stands."""
+        with self._opened() as connection:
+            own = found.by_kind.setdefault(KIND, {"files": 0, "bytes": 0})
+            for table, columns in _tables(connection):
+                own["files"] += 1
+                for column in columns:
+                    runs = 0
+                    for _, text in _texts(connection, table, column):
+                        own["bytes"] += len(text.encode("utf-8", "replace"))
+                        runs += count_in([text], wanted)[0]
+                    if runs:
+                        found.hits.append({"path": self.name, "place": f"{table}.{column}", "runs": runs})
+
+    def begin(self, wanted: Hashes, stack: ExitStack) -> Commit:
+        """Mask the texts in a transaction; return what ends it. Without that it is undone."""
+        connection = stack.enter_context(self._opened())
+        for table, columns in _tables(connection):
+            for column in (name for name, is_json in columns.items() if not is_json):
+                some = _texts(connection, table, column)
+                changed = [(place, new) for place, text in some if (new := cleaned(text, wanted)) != text]
+                for place, new in changed:
+                    connection.exec_driver_sql(
+                        f'UPDATE "{table}" SET "{column}" = %s WHERE ctid = %s::tid', (new, place)
+                    )
+        return connection.commit
+
+    def without_former_rows(self) -> None:
+        """Write every table again, so that no former version of a row stays in the server's files of it."""
+        with self._opened(isolation_level="AUTOCOMMIT") as connection:
+            connection.exec_driver_sql(f"SET lock_timeout = '{LOCK_WAIT}'")
+            for table, _ in list(_tables(connection)):
+                connection.exec_driver_sql(f'VACUUM (FULL) "{table}"')
+
+    @contextmanager
+    def _opened(self, **options: Any) -> Iterator[Connection]:
+        from sqlalchemy import create_engine
+        from sqlalchemy.exc import SQLAlchemyError
+
+        engine = create_engine(self.address, **options)
+        try:
+            with engine.connect() as connection:
+                yield connection
+        except SQLAlchemyError as error:
+            why = masked(str(error.__cause__ or error)).strip().splitlines() or [type(error).__name__]
+            raise DataError(f"{self.name}: {why[0]}") from None
+        finally:
+            engine.dispose()
+
+
+def team_databases(root: Path, tracker: str) -> list[TeamDatabase]:
+    """Return the databases that a root's Dagster, and a profile's MLflow at the address `tracker`, keep in PostgreSQL.
+
+    Raise DataError if Dagster's cannot be opened.
+    """
+    found = []
+    if has_own_storage(root):
+        with opened_instance(root) as instance:
+            if address := getattr(instance.event_log_storage, "postgres_url", ""):
+                found.append(TeamDatabase(owner="Dagster", address=address))
+    if tracker.startswith("postgresql"):
+        scheme, _, rest = tracker.partition("://")
+        found.append(TeamDatabase(owner="MLflow", address=f"{scheme if '+' in scheme else DRIVER}://{rest}"))
+    return found
+
+
+def _tables(connection: Connection) -> Iterator[tuple[str, dict[str, bool]]]:
+    """Yield each table with its columns of text and JSON, and whether a column is JSON."""
+    from sqlalchemy import JSON, String, inspect
+
+    looked = inspect(connection)
+    for table in sorted(looked.get_table_names()):
+        columns = [(one["name"], one["type"]) for one in looked.get_columns(table)]
+        yield table, {name: isinstance(kind, JSON) for name, kind in columns if isinstance(kind, (JSON, String))}
+
+
+def _texts(connection: Connection, table: str, column: str) -> Iterator[Any]:
+    """Yield the place of each row that has a text in a column, and the text."""
+    yield from connection.exec_driver_sql(
+        f'SELECT ctid::text, "{column}"::text FROM "{table}" WHERE "{column}" IS NOT NULL',
+        execution_options={"stream_results": True},
+    )
