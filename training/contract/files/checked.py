@@ -28,7 +28,7 @@ OWN_FILES = re.compile(
     r"|(bill|messages|metrics)\.jsonl|(array-)?job(-[\w-]+)?\.sh|submit\.lock|lease\.json(\.guard)?|\..*\.tmp"
     r"|report\.html|shown_records\.json"
 )
-OWN_FOLDERS = ("attempts",)
+OWN_FOLDERS = ("attempts", "watchers")
 # State and notes of jobs, which check what they read of it: nothing in these is looked at.
 STATE_FOLDERS = ("first-read", "hangs", "ranks", "reuse", "scratch", "stopped")
 

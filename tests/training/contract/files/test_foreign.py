@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from assets.state.liveness import WATCHERS_FOLDER
 from resources.compute import kubernetes, slurm
 from training.contract.artifact import (
     Damaged,
@@ -22,6 +23,7 @@ from training.contract.artifact import (
 )
 from training.contract.files.checked import Refused, check
 from training.contract.files.writing import temporary_for
+from training.contract.running.attempt import ATTEMPTS_FOLDER
 
 FILES = ("model/config.json", "model/sub/part.json", "card.md")
 
@@ -80,9 +82,13 @@ AT_THE_TOP: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize(
     "name",
-    [slurm.JOB_FILE, slurm.SCRIPT_FILE, slurm.ARRAY_SCRIPT_FILE, kubernetes.JOB_FILE, "log.txt", "log-12.txt"],
+    [
+        *(slurm.JOB_FILE, slurm.SCRIPT_FILE, slurm.ARRAY_SCRIPT_FILE, kubernetes.JOB_FILE, "log.txt", "log-12.txt"),
+        *(f"{folder}/a.json" for folder in (WATCHERS_FOLDER, ATTEMPTS_FOLDER)),
+    ],
 )
-def test_what_a_backend_keeps_at_the_top_is_not_foreign(folder, name):
+def test_what_backends_and_watchers_keep_at_the_top_is_not_foreign(folder, name):
+    (folder / name).parent.mkdir(exist_ok=True)
     (folder / name).write_text("{}")
     assert (made := find(folder)) is not None and not foreign_files(made)
 
