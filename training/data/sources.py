@@ -35,8 +35,15 @@ DATA_VARIABLE = "PEDIGREE_DATA"
 # Object stores that fsspec may open. Endpoints and credentials are in fsspec's own configuration.
 STORES = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "oci", "oss", "hdfs", "memory")
 MOST_SHOWN = 80  # characters of a key in an error
-# Most letters beyond ASCII of a text that is taken for Windows-1252; Icelandic has more, and so has Czech in 1250.
-WESTERN_SHARE, WESTERN_LETTERS = 0.08, 8
+# Of a text that is taken for Windows-1252: the most letters beyond ASCII, as a share of the text, where they are of
+# several languages; how many tell nothing; the share of them that may be of other languages.
+WESTERN_SHARE, WESTERN_LETTERS, FOREIGN_SHARE = 0.08, 8, 0.03
+ALPHABETS = (  # beyond ASCII, of languages that it writes
+    *("äöüßé", "åäöéàü", "åæøéèêóòôüäö", "áäéèêëíîïóôöúûüà", "âêîôûäëïöüáéíóàèìòù"),
+    *("àâæçéèêëîïôœùûüÿ", "áéíóúüñïç", "áâãàçéêíóôõúü", "àáèéìíîïòóùúüç"),
+)
+ALPHABETS_ALONE = ("áéíóúýðþæöø", "äöõüšž")  # Icelandic, Estonian: beside others they may be of another charset
+SIGNS = frozenset("ªºµƒ")  # letters by Unicode that any text may have
 MISREAD = re.compile(r"(?<=[^\W\d_])[¹³¼¾](?=[^\W\d_])")  # as Polish letters look in it
 MAX_WHOLE_BYTES = 1 << 30  # of a file without lines
 FORMATS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".json", ".parquet", ".txt", ".txt.gz", ".zip")
@@ -508,14 +515,28 @@ def decoded(data: bytes, name: str) -> str:
     """Return a text file's bytes as text: UTF-8 (with or without a byte-order mark), otherwise Windows-1252.
 
     Line ends become newlines. Raise DataError where the second is likely wrong: of a byte that it lacks, of signs
-    between letters, or of more letters beyond ASCII than most texts in Western languages have.
+    between letters, or of letters that no language has together which it can write.
     """
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        beyond = len(data.translate(None, bytes(range(128))))
         text = data.decode("cp1252", errors="replace")
-        is_other = beyond > WESTERN_LETTERS and beyond > WESTERN_SHARE * len(data)
-        if is_other or "\ufffd" in text or MISREAD.search(text):
+        if "\ufffd" in text or not _is_western(text):
             raise DataError(f"{name}: not UTF-8 from byte {error.start} on; save it as UTF-8") from None
     return io.StringIO(text, newline=None).read()
+
+
+def _is_western(text: str) -> bool:
+    """Whether the letters beyond ASCII, save a few, are those of one Western language, or not many and of several."""
+    found = Counter(one for one in text.lower() if one > "\x7f" and one.isalpha() and one not in SIGNS)
+    total = found.total()
+    few = FOREIGN_SHARE * total
+
+    def fits(letters: str) -> bool:
+        return sum(number for letter, number in found.items() if letter not in letters) <= max(1, few)
+
+    if len(MISREAD.findall(text)) > few:
+        return False
+    if total <= WESTERN_LETTERS or any(map(fits, (*ALPHABETS, *ALPHABETS_ALONE))):
+        return True
+    return total <= WESTERN_SHARE * len(text) and fits("".join(ALPHABETS))

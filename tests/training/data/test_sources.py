@@ -68,7 +68,19 @@ def test_a_text_file_is_one_row_and_a_zip_one_for_each_text(tmp_path: Path):
     assert [row["name"] for row in read_rows(str(tmp_path / "a.zip"))] == ["b/1.txt", "b/2.txt"]
 
 
-@pytest.mark.parametrize("text", ["The naïve café put “quotes” around its whole menu.", "Ja, größer.", "½ cup, 10²"])
+WESTERN = (
+    "The naïve café put “quotes” around its whole menu.",
+    "Ja, größer.",
+    "½ cup, 10²",
+    "Hver maður er borinn frjáls og jafn öðrum að virðingu og réttindum. Menn eru gæddir vitsmunum og samvizku.",
+    "Të gjithë njerëzit lindin të lirë dhe të barabartë në dinjitet e në të drejta. Ata kanë arsye e ndërgjegje.",
+    "Kõik inimesed sünnivad vabadena ja võrdsetena oma väärikuselt ja õigustelt. Neile on antud mõistus, žürii.",
+    "Größe, Käse und Brötchen stehen auf dem Tisch; à côté, le garçon a mangé; and the rest of the long afternoon "
+    "went by without a word. El señor Núñez arrived at São Paulo with all of his luggage and two of his sons." * 2,
+)
+
+
+@pytest.mark.parametrize("text", WESTERN)
 def test_text_that_is_not_utf8_is_read_as_windows_1252(text):
     assert decoded(text.encode("cp1252"), "a.txt") == text
 
@@ -78,6 +90,12 @@ def test_text_that_is_not_utf8_is_read_as_windows_1252(text):
     [
         "Вчера мы были в горах.".encode("cp1251"),
         "Příliš žluťoučký kůň".encode("cp1250"),
+        ("Vsi ljudje se rodijo svobodni. Č, š, ž: življenje, človeštvo, križišče. " * 3).encode("cp1250"),
+        ("Toate fiin\u0163ele umane se nasc libere \u015fi egale \u00een demnitate \u015fi drepturi. " * 6).encode(
+            "cp1250"
+        ),
+        ("Bütün insanlar hür, haysiyet ve haklar bakımından eşit doğarlar. " * 3).encode("cp1254"),
+        ("Visi žmonės gimsta laisvi ir lygūs savo orumu ir teisėmis. " * 3).encode("cp1257"),
         "Wiatr wiał mroźny od zachodniosłowiańskiej granicy.".encode("iso8859-2"),
         b"a \x81 " * 9,
     ],
