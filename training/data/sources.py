@@ -39,7 +39,7 @@ MOST_SHOWN = 80  # characters of a key in an error
 # several languages; how many tell nothing; the share of them that may be of other languages.
 WESTERN_SHARE, WESTERN_LETTERS, FOREIGN_SHARE = 0.08, 8, 0.03
 ALPHABETS = (  # beyond ASCII, of languages that it writes
-    *("äöüßé", "åäöéàü", "åæøéèêóòôüäö", "áäéèêëíîïóôöúûüà", "âêîôûäëïöüáéíóàèìòù"),
+    *("äöüßé", "åäöéàü", "åæøéèêóòôüäö", "äéèêëïîóôöûü", "âêîôûäëïöüéàè"),
     *("àâæçéèêëîïôœùûüÿ", "áéíóúüñïç", "áâãàçéêíóôõúü", "àáèéìíîïòóùúüç"),
 )
 ALPHABETS_ALONE = ("áéíóúýðþæöø", "äöõüšž")  # Icelandic, Estonian: beside others they may be of another charset
