@@ -24,6 +24,7 @@ from assets.commands.options import (
 from assets.state.cell import Comparison, last_made
 from assets.state.compare import compare
 from assets.state.liveness import killed_launches
+from assets.terminal.standard_error import say
 from training.contract.job import DataError
 from training.contract.process.exit_codes import BAD_INPUT, FAILED, OK
 
@@ -51,7 +52,7 @@ def status(
         print(json.dumps(answer, ensure_ascii=False))
         return
     for one in killed:
-        print(f"{one} was killed; the next `pedigree run`, or `pedigree dev`, ends its runs in Dagster and MLflow")
+        say([f"{one} was killed; the next `pedigree run`, or `pedigree dev`, ends its runs in Dagster and MLflow"])
     from assets.answers.status.lines import show_cells, show_status
 
     if all_:

@@ -25,11 +25,12 @@ from typing import IO
 from assets.services.root import make_writable
 from assets.services.signals import by_signal, exit_code_of, signals_collected
 from assets.services.stores import dagster_home, make_stores, use_storage
-from assets.state.recipe_folders import recipe_folders
+from assets.state.recipe_folders import VARIABLE, recipe_folders
 from assets.state.references import recipes_run
 from resources.profile import load_profile
 from resources.tracking.store import default_uri, page_address, server_command, write_page_address
 from training.contract.process.exit_codes import FAILED
+from training.data.sources import DATA_VARIABLE, is_remote
 from training.recipe.recipes import RecipeFiles
 
 LOOPBACK = "127.0.0.1"
@@ -61,11 +62,8 @@ def serve(root: Path, profile: str, port: int, mlflow_port: int) -> int:
     commands = _commands(root, profile, port, mlflow_port)
     processes = [_start(argv, env, cwd=dagster_home(root), ending=ending) for argv, env in commands]
     guard = start_guard(processes)
-    print(
-        f"Dagster: http://{LOOPBACK}:{port}   MLflow: {page_address(uri, root)}{EXPERIMENTS}   root: {root}   "
-        "(Ctrl-C ends what was started)",
-        flush=True,
-    )
+    print(f"Dagster: http://{LOOPBACK}:{port}   (Ctrl-C ends what was started under {root})", flush=True)
+    print(f"MLflow:  {page_address(uri, root)}{EXPERIMENTS}", flush=True)
     code = _watch(processes, root, port, ending)
     guard.communicate(b"ended\n")
     return code
@@ -90,6 +88,7 @@ def _commands(root: Path, profile: str, port: int, mlflow_port: int) -> list[tup
         "DO_NOT_TRACK": "1",
         "PEDIGREE_ROOT": str(root),
         "PEDIGREE_PROFILE": profile,
+        **named_folders(),
     }
     dagster = [
         sys.executable,
@@ -108,6 +107,13 @@ def _commands(root: Path, profile: str, port: int, mlflow_port: int) -> list[tup
         return [(dagster, environment)]
     mlflow, mlflow_environment = server_command(uri, root, mlflow_port)
     return [(dagster, environment), (mlflow, {**environment, **mlflow_environment})]
+
+
+def named_folders() -> dict[str, str]:
+    """Return the variables that name folders with whole paths, since the services run in another folder."""
+    folders = {VARIABLE: os.pathsep.join(str(folder.absolute()) for folder in recipe_folders().own)}
+    data = os.environ.get(DATA_VARIABLE, "")
+    return folders | ({DATA_VARIABLE: os.path.abspath(data)} if data and not is_remote(data) else {})
 
 
 def _start(

@@ -57,7 +57,7 @@ def status_lines(comparison: Comparison, height: int, asked: str) -> list[Text]:
     that are outdated through their inputs alone are only counted.
     """
     cells = list(comparison.cells.values())
-    lines = [Text(f"{comparison.recipe.name} under {comparison.root}: {_counted(cells)}", style="bold")]
+    lines = [Text(f"{comparison.recipe.name} under {_near(comparison.root)}: {_counted(cells)}", style="bold")]
     of_groups = {name: [cell for cell in cells if CHAIN[cell.asset].group == name] for name in GROUPS}
     groups = {name: members for name, members in of_groups.items() if members}
     counted = [(group, _counted(members)) for group, members in groups.items()]
@@ -133,7 +133,7 @@ def show_cells(comparison: Comparison) -> None:
     for cell in comparison.cells.values():
         state = _state(cell)
         rows.append((f"{cell.asset} [{cell.partition}]", Text(state, STATE_STYLES[state]), "\n".join(_reasons(cell))))
-    title, head = f"{comparison.recipe.name} under {comparison.root}", ("asset [partition]", "state", "why")
+    title, head = f"{comparison.recipe.name} under {_near(comparison.root)}", ("asset [partition]", "state", "why")
     console = Console()
     console.print(table(rows, title=title, head=head, width=console.width))
 

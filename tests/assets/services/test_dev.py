@@ -48,3 +48,12 @@ def test_an_mlflow_server_that_the_profile_names_is_used_and_none_is_started(tmp
     profile = tmp_path / "team.yaml"
     profile.write_text(f"name: team\ntracking_uri: {uri}\n")
     assert len(_commands(tmp_path, str(profile), 3000, 5000)) == services
+
+
+def test_services_find_folders_that_the_environment_names_from_here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PEDIGREE_RECIPES", "own:recipes/more")
+    monkeypatch.setenv("PEDIGREE_DATA", "data")
+    for _, environment in _commands(tmp_path, "local", 1, 2):
+        assert environment["PEDIGREE_RECIPES"] == f"{tmp_path}/own:{tmp_path}/recipes/more"
+        assert environment["PEDIGREE_DATA"] == f"{tmp_path}/data"
