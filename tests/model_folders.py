@@ -203,6 +203,10 @@ CASES: dict[str, Change] = {
             "one added token twice": [added(400, "<a>"), added(401, "<a>")],
         }.items()
     },
+    "tokenizer whose settings name other tokens": fields(SETTINGS, added_tokens_decoder={"5": {"content": "<zzz>"}}),
+    "tokenizer whose settings name more tokens": fields(SETTINGS, added_tokens_decoder={"9" * 30: {"content": "a"}}),
+    "tokenizer whose settings name no tokens": fields(SETTINGS, added_tokens_decoder={"5": 5}),
+    "tokenizer whose settings list tokens": fields(SETTINGS, added_tokens_decoder=["<zzz>"]),
     "tokenizer without an end of text": fields(SETTINGS, eos_token="gone"),
     "tokenizer settings are a list": write(SETTINGS, "[]"),
     "tokenizer settings are no JSON": write(SETTINGS, "{"),

@@ -13,10 +13,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
@@ -26,7 +27,7 @@ from training.contract.job import DataError
 from training.contract.model_files import INDEX, usually_named
 from training.contract.records import RecipeError
 from training.contract.user_input.plain_data import json_value
-from training.data.tokens.tokenizer_settings import SPECIAL_TOKENS
+from training.data.tokens.tokenizer_settings import OF_CALLS, SPECIAL_TOKENS
 from training.generate.checked_folder import check_folder, check_tokenizer
 from training.pretrain.models.borrowed import BY_TRANSFORMERS
 from training.pretrain.models.config_json import read_config, read_either_config
@@ -252,7 +253,7 @@ def _try_tokenizer(folder: Path, config: dict[str, Any]) -> None:
     if wrong := next((one for one in ids if type(one) is not int or not 0 <= one < most), None):
         raise DataError(f"{path}: the id {wrong!r:.40} of a token; 0 to {most:,} are right for this model")
     try:
-        tokenizer = Tokenizer.from_file(str(path))
+        tokenizer = Tokenizer.from_str(json.dumps(data | dict.fromkeys(OF_CALLS)))
         tokenizer.decode(tokenizer.encode(TEXT, add_special_tokens=False).ids)
     except BaseException as error:  # the library's panics are no Exception
         raise DataError(f"{path}: the library tokenizers cannot use it: {_line(error)}") from None
@@ -260,6 +261,23 @@ def _try_tokenizer(folder: Path, config: dict[str, Any]) -> None:
         if (given := tokenizer.token_to_id(token["content"])) != token["id"]:
             said = f"the token {token['content']!r:.40} has the id {token['id']}, which the library makes {given}"
             raise DataError(f"{path}: {said}; ids follow each other, each once")
+    known = {number: text for text, number in tokenizer.get_vocab(with_added_tokens=True).items()}
+    _check_tokens_said(folder / "tokenizer_config.json", known)
+
+
+def _check_tokens_said(path: Path, tokens: Mapping[int, str]) -> None:
+    """Raise DataError unless `added_tokens_decoder`, by which transformers adds tokens, agrees with tokenizer.json."""
+    given = (_mapping(path) if path.is_file() else {}).get("added_tokens_decoder") or {}
+    if not isinstance(given, dict):
+        raise DataError(f"{path}: added_tokens_decoder must be an object, and is {type(given).__name__}")
+    for number, token in given.items():
+        text = token.get("content") if isinstance(token, dict) else token
+        known = tokens.get(int(number)) if re.fullmatch("[0-9]{1,10}", number) else None
+        if known is None or text != known:
+            raise DataError(
+                f"{path}: added_tokens_decoder has {text!r:.40} at {number:.40}, and tokenizer.json {known!r:.40};"
+                " save the tokenizer again"
+            )
 
 
 def _try_templates(folder: Path) -> None:

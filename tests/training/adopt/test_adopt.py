@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,7 @@ from tests.training.data import chain
 from tests.training.pretrain.tiny import commit, work_in
 from training.adopt import adopt
 from training.adopt.settings import AdoptRecipe
+from training.adopt.trial import check_tried
 from training.contract.job import DataError, InputArtifact, RefusedInput
 from training.contract.model_files import model_digest
 from training.contract.records import RecipeError, read_record, write_record
@@ -97,6 +99,19 @@ def test_the_record_says_what_is_known_what_is_not_and_what_was_changed(given, m
     assert (record["licence"], record["licence_from"]) == ("apache-2.0", "README.md")
     assert {entry["path"] for entry in record["files"]} == {path.name for path in given.iterdir()}
     assert "ruled out" in record["not_known"][0] and len(record["changes"]) == 3
+
+
+def test_the_padding_and_truncation_of_calls_are_left_out_of_a_tokenizer(given, tmp_path):
+    folder, plain = shutil.copytree(given, tmp_path / "model"), Tokenizer.from_file(str(given / "tokenizer.json"))
+    library = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    library.enable_truncation(8)
+    library.enable_padding(length=10**9)
+    library.save(str(folder / "tokenizer.json"))
+    check_tried(folder, "adopted")
+    vocabulary = read_vocabulary(folder, SPECIAL)
+    assert vocabulary.changes[:2] == ("the padding of texts was left out", "the truncation of texts was left out")
+    encoded = Tokenizer.from_str(json.dumps(vocabulary.tokenizer)).encode(TEXT * 9, add_special_tokens=False)
+    assert encoded.ids == plain.encode(TEXT * 9, add_special_tokens=False).ids
 
 
 def test_a_model_that_changed_after_the_job_was_written_is_refused(given, tmp_path):

@@ -789,6 +789,8 @@ def shard_fates(
 
     assert file.tokenizer is not None, "the stage crawl lists it"
     spelling, library = read_spelling(file.tokenizer), Tokenizer.from_file(str(file.tokenizer))
+    library.no_padding()
+    library.no_truncation()
     for number, document in items:
         ids = _without_ends(document.ids, spelling.special)
         text, problem = _decoded(ids, document, spelling)

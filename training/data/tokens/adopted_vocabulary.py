@@ -20,6 +20,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from training.contract.job import DataError
+from training.data.tokens.tokenizer_settings import OF_CALLS
 
 TEXTS = ("naïve \u00a0\t12 日本 \x07", " 1\n")  # which a tokenizer must restore
 _PLAIN = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": True}
@@ -47,9 +48,11 @@ def read_vocabulary(folder: Path, special_tokens: Sequence[str], *, has_corpus: 
     be a BPE of pieces with ▁ for a space, as Gemma has it.
     """
     data = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    of_calls = [name for name in OF_CALLS if data.get(name)]
+    changes = [f"the {name} of texts was left out" for name in of_calls]
+    data |= dict.fromkeys(of_calls)
     library = Tokenizer.from_str(json.dumps(data))
     data["model"].setdefault("type", type(library.model).__name__)  # which files of old versions lack
-    changes: list[str] = []
     has_pieces = _has_pieces(data)
     _check_restores(folder, data, library, may_have_pieces=not has_corpus)
     if data.get("normalizer") and not has_pieces:

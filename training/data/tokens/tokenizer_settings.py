@@ -7,6 +7,7 @@ from typing import Literal
 
 from training.contract.records import RecipeError, Uri
 
+OF_CALLS = ("padding", "truncation")  # fields of a tokenizer.json that belong to a call, not to the vocabulary
 SPECIAL_TOKENS = ("<|endoftext|>", "<|pad|>", "<|system|>", "<|user|>", "<|assistant|>", "<|end|>")
 
 
