@@ -15,7 +15,7 @@ from pathlib import Path
 import dagster as dg
 
 from assets.definitions import definitions
-from training.contract.user_input.places import local_path
+from assets.services.root import root_folder
 
 
 class PedigreeComponent(dg.Component, dg.Model, dg.Resolvable):
@@ -29,4 +29,4 @@ class PedigreeComponent(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The definitions of one root and profile."""
-        return definitions((Path(context.project_root) / local_path(self.root, "root")).resolve(), self.profile)
+        return definitions((Path(context.project_root) / root_folder(self.root, "root")).resolve(), self.profile)

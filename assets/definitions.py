@@ -19,7 +19,7 @@ from assets.graph.pipeline import Pipeline
 from assets.graph.requested import build_recipes
 from assets.materialize.assets import all_assets
 from assets.run.automation import automation
-from training.contract.user_input.places import local_path
+from assets.services.root import root_folder
 
 
 def definitions(root: Path, profile: str) -> dg.Definitions:
@@ -37,7 +37,7 @@ def definitions(root: Path, profile: str) -> dg.Definitions:
 
 
 defs = definitions(
-    local_path(os.environ.get("PEDIGREE_ROOT", "runs"), "PEDIGREE_ROOT").resolve(),
+    root_folder(os.environ.get("PEDIGREE_ROOT", "runs"), "PEDIGREE_ROOT").resolve(),
     os.environ.get("PEDIGREE_PROFILE", "local"),
 )
 gc.freeze()  # Dagster and the definitions live as long as the process; no collection of garbage looks at them

@@ -11,6 +11,7 @@ import typer
 
 from assets.commands.make import run_named
 from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RootOption, place
+from assets.services.root import refuse_stored
 from training.contract.job import DataError
 from training.contract.process.exit_codes import FAILED, OK
 
@@ -113,6 +114,7 @@ def takedown(
     from resources.tracking.reports import Tracking
 
     root = root.resolve()
+    refuse_stored(root, "takedown")
     asked = asked_of(url=url, domain=domain, document=document, text=text, source=source, file=list_, reason=reason)
     compute = load_profile(profile)
     how: dict[str, Any] = {"tracking": Tracking(compute.tracker, root), "profile": compute}

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RootOption
+from assets.services.root import refuse_stored
 from training.contract.job import DataError
 from training.contract.process.exit_codes import FAILED, OK
 
@@ -26,6 +27,7 @@ def gc(
     root = root.resolve()
     if not root.is_dir():
         raise DataError(f"{root}: there is no such folder, so nothing can be removed")
+    refuse_stored(root, "gc")
     told = collect(Look(root, load_profile(profile)), removes=yes)
     print(json.dumps(told, ensure_ascii=False) if json_ else "\n".join(lines_of(told)))
 

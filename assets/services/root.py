@@ -1,14 +1,19 @@
-"""The folder of a root: whether it is one, can be written, or is full."""
+"""The folder of a root: where it is, whether it is one, can be written, or is full."""
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 import shutil
 import tempfile
 from pathlib import Path
 
 from training.contract.files.full_disk import told_of_full_disk
+from training.contract.files.objects import PACKAGES, Objects
+from training.contract.files.stored_root import STORE_FILE, make_stored_root
 from training.contract.job import DataError
+from training.contract.secrets import masked
 from training.contract.user_input.places import local_path
 
 SQLITE_FAILS = "disk I/O error"
@@ -33,9 +38,46 @@ def full_disk(said: str, root: Path) -> str:
     )
 
 
+_STORED = re.compile(rf"({'|'.join(PACKAGES)}):/+([^/?#]+(?:/[^?#]*?)?)/*")  # `Path` has left one slash of two
+
+
+def root_folder(given: str | Path, where: str) -> Path:
+    """Return the folder of a root that a person gave in `where`.
+
+    For an address in an object store, such as s3://bucket/prefix, it is the folder in which this machine works on that
+    root; `PEDIGREE_CACHE` says where such folders are. Raise DataError if the store cannot be used.
+    """
+    found = _STORED.fullmatch(str(given))
+    if found is None:
+        return local_path(given, where)
+    address = f"{found[1]}://{found[2]}"
+    if masked(address) != address:
+        raise DataError(f"{where}: {masked(address)} holds a secret; the store's own settings and variables name it")
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    objects = Objects(address, endpoint if found[1] == "s3" else "")
+    base = os.environ.get("PEDIGREE_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "pedigree")
+    name = re.sub(r"[^A-Za-z0-9.-]+", "-", found[2])[:60]
+    digest = hashlib.sha256(f"{objects.endpoint} {address}".encode()).hexdigest()[:8]
+    folder = Path(base).expanduser().absolute() / f"{name}-{digest}"
+    if not (folder / STORE_FILE).exists():
+        objects.check_conditions()
+        make_stored_root(folder, objects)
+    return folder
+
+
+def refuse_stored(root: Path, command: str) -> None:
+    """Raise DataError if the root is in an object store, which `command` does not reach."""
+    if (root / STORE_FILE).exists():
+        raise DataError(
+            f"{command}: {root} is this machine's folder of a root in an object store, and what is in the store would"
+            " stay as it is; nothing was done"
+        )
+
+
 def check_root(root: Path) -> Path:
-    """Return `root`. Raises DataError if it is not a folder and cannot become one."""
-    place = local_path(root, "--root").absolute()
+    """Return the folder of `root`. Raises DataError if it is not a folder and cannot become one."""
+    root = root_folder(root, "--root")
+    place = root.absolute()
     try:
         there = next(one for one in (place, *place.parents) if os.path.lexists(one))
         if os.path.isdir(there):

@@ -18,6 +18,7 @@ from assets.state.made_addresses import made_places, with_made
 from assets.state.references import look
 from assets.state.tombstones import read_tombstones
 from training.contract import artifact
+from training.contract.files.stored_root import listed
 from training.contract.identity.closure import current_code
 from training.contract.job import DataError
 from training.data.checksum_cache import known_under
@@ -32,9 +33,9 @@ def compare(recipe: Recipe, root: Path, *, skip_unavailable: bool = False) -> Co
     tombstones that was changed by hand is always an error.
     """
     cells: dict[tuple[str, str], Cell] = {}
-    places, code = made_places(recipe, root), current_code()
-    corpora = Corpora(with_made(recipe, places), root, places, code, read_tombstones(root))
-    with known_under(root):
+    with listed(root), known_under(root):
+        places, code = made_places(recipe, root), current_code()
+        corpora = Corpora(with_made(recipe, places), root, places, code, read_tombstones(root))
         for declared in CHAIN.values():
             for partition in partitions_of(declared, corpora.recipe):
                 try:

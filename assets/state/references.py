@@ -19,7 +19,8 @@ from training.contract import artifact
 from training.contract.artifact import Artifact, Damaged
 from training.contract.files.checked import Refused, check
 from training.contract.files.erased import why_no_input
-from training.contract.files.writing import Unsealed, read_sealed, write_sealed
+from training.contract.files.stored_root import move_stored, store_small
+from training.contract.files.writing import Unsealed, read_sealed, sealed_text, write_text
 from training.contract.job import DataError
 
 HEX = re.compile("[0-9a-f]+")
@@ -59,7 +60,9 @@ def read_reference(root: Path, asset: str, partition: str) -> Reference | None:
 def write_reference(root: Path, made: Artifact, partition: str) -> None:
     """Point `partition` to a committed artifact."""
     fields = {"fingerprint": made.fingerprint, "digest": made.digest, "record_digest": made.record_digest}
-    write_sealed(reference_path(root, made.record["asset"], partition), fields)
+    path, text = reference_path(root, made.record["asset"], partition), sealed_text(fields)
+    store_small(path, text.encode("utf-8"))
+    write_text(path, text)
 
 
 def recipes_run(root: Path) -> frozenset[str]:
@@ -141,8 +144,11 @@ def whole_model(folder: Path) -> Path:
 
 
 def aside(path: Path, why: str) -> Path:
-    """Rename a file or folder to `NAME.WHY-MILLISECONDS` where it is; return the new path."""
-    return path.rename(path.with_name(f"{path.name}.{why}-{time.time_ns() // 1_000_000}"))
+    """Rename a file or an artifact's folder to `NAME.WHY-MILLISECONDS` where it is; return the new path."""
+    new = path.with_name(f"{path.name}.{why}-{time.time_ns() // 1_000_000}")
+    if path.is_dir():
+        move_stored(path, new)
+    return path.rename(new)
 
 
 def apart(made: Artifact, foreign: Sequence[Path]) -> Path:

@@ -22,7 +22,8 @@ from training.contract.files.checksums import digest_of_files as digest_of_files
 from training.contract.files.checksums import sha256_of as sha256_of
 from training.contract.files.checksums import sha256_of_written
 from training.contract.files.erased import why_no_input
-from training.contract.files.writing import Unsealed, read_sealed, write_sealed
+from training.contract.files.stored_root import bring, bring_record, store_record
+from training.contract.files.writing import Unsealed, read_sealed, sealed_text
 from training.contract.files.writing import write_json as write_json
 from training.contract.files.writing import write_text as write_text
 from training.contract.files.writing import written as written
@@ -115,6 +116,16 @@ class Artifact:
         """The hash of the request that the artifact answers (stage, settings, inputs, seed): 32 hex digits."""
         return self.record["fingerprint"]
 
+    def file(self, name: str) -> Path:
+        """Return the path of one of the artifact's files, which is brought from the root's store if it is not here.
+
+        Its content is not checked, and it may be missing.
+        """
+        path = self.path / name
+        if not path.exists():
+            any(bring(path, entry["sha256"]) for entry in self.record["files"] if entry["path"] == name)
+        return path
+
     @property
     def failed_gates(self) -> list[dict[str, Any]]:
         """The gates that the artifact failed, with their evidence."""
@@ -129,9 +140,10 @@ def folder_of(root: str | os.PathLike[str], asset: str, fingerprint_: str) -> Pa
 def find(folder: Path) -> Artifact | None:
     """Return the committed artifact in `folder`, or None if it is absent or unfinished.
 
-    Raise Damaged if its record is damaged.
+    The record is brought from the root's store if it is not here. Raise Damaged if it is damaged.
     """
-    return _read(folder, ARTIFACT_FILE)
+    made = _read(folder, ARTIFACT_FILE)
+    return _read(folder, ARTIFACT_FILE) if made is None and bring_record(folder) else made
 
 
 def find_copy(folder: Path) -> Artifact | None:
@@ -143,10 +155,14 @@ def find_copy(folder: Path) -> Artifact | None:
 
 
 def commit_record(folder: Path, record: dict[str, Any]) -> None:
-    """Write `artifact.json` with its own digest, and its backup copy. From then on the artifact is committed."""
-    whole = record | {"record_digest": record_digest(record)}
-    write_sealed(folder / COPY_FILE, whole)
-    write_sealed(folder / ARTIFACT_FILE, whole)
+    """Write `artifact.json` with its own digest, and its backup copy. From then on the artifact is committed.
+
+    In a root in a store, another process's record that is there already is written instead.
+    """
+    whole = sealed_text(record | {"record_digest": record_digest(record)})
+    there = store_record(folder, whole.encode("utf-8")).decode("utf-8")
+    write_text(folder / COPY_FILE, there)
+    write_text(folder / ARTIFACT_FILE, there)
 
 
 def _read(folder: Path, name: str) -> Artifact | None:

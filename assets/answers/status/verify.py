@@ -13,6 +13,7 @@ from resources.tracking.reports import Tracking
 from training.contract import artifact
 from training.contract.artifact import Damaged, damaged_files, foreign_files
 from training.contract.files.checked import FOREIGN
+from training.contract.files.stored_root import not_stored, store_files
 
 
 @dataclass(kw_only=True)
@@ -74,8 +75,13 @@ def verified(comparison: Comparison, tracking: Tracking, *, mend: bool = False) 
             continue
         found.verified += 1
         broken, foreign = damaged_files(cell.artifact), foreign_files(cell.artifact)
+        lacking = not_stored(cell.artifact.path, cell.artifact.record["files"])
+        if lacking and mend and not broken:
+            store_files(cell.artifact.path, cell.artifact.record["files"])
+            found.remarks.append((cell, f"{len(lacking)} of its files were written to the store again"))
+            lacking = []
         changed = [line for other, line in told if other.key == cell.key]
-        damage += [*broken, *(f"{path}: {FOREIGN}" for path in foreign), *_copy_problems(cell), *changed]
+        damage += [*broken, *lacking, *(f"{path}: {FOREIGN}" for path in foreign), *_copy_problems(cell), *changed]
         damage += [line for other, line in told_by_version if other.key == cell.key]
         erased, unknown = erased_by(cell.artifact)
         damage += unknown

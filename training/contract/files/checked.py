@@ -17,6 +17,7 @@ from typing import Any
 
 from training.contract.files.checksums import Identity, digest_of_files, identity_of, sha256_of
 from training.contract.files.erased import states_of
+from training.contract.files.stored_root import bring
 from training.contract.files.writing import Unsealed, is_being_written, read_sealed
 
 ARTIFACT_FILE = "artifact.json"
@@ -43,8 +44,16 @@ class Refused(ValueError):
 def damage_of(path: Path, entry: Mapping[str, Any], *, reads: bool = True) -> str:
     """Return one line if a file is missing or differs from its manifest entry; empty if it is sound.
 
-    With `reads=False` only the size is compared.
+    With `reads=False` only the size is compared. A file that its root's store has is brought, and sound then.
     """
+    damage = _damage_here(path, entry, reads=reads)
+    if damage and (_is_regular(path) if os.path.lexists(path) else True) and bring(path, entry["sha256"]):
+        _sound[str(path)] = entry["sha256"], identity_of(path)
+        return ""
+    return damage
+
+
+def _damage_here(path: Path, entry: Mapping[str, Any], *, reads: bool) -> str:
     if not os.path.lexists(path):
         return f"{path}: missing"
     if not _is_regular(path):

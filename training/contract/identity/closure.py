@@ -36,6 +36,8 @@ INFRASTRUCTURE = {
     "training.contract.stage": "what a stage declares is in the fingerprint, or is checked by a gate",
     "training.contract.identity.generated_sources": "the table of sources, each of which has a version of its own",
     "training.posttrain.answer_weights": "chooses how weights are sent, which changes no bit (test_joined.py)",
+    "training.contract.files.objects": "moves bytes, which are checked when they are opened",
+    "training.contract.files.stored_root": "says where files are, which are checked when they are opened",
     "training.contract.process.stop_requests": "notes signals, after which a trainer saves what it has",
     "training.contract.process.lifetime": "ends processes, and counts those that live",
     "training.contract.process.lean": "leaves out imports that nobody uses",

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from training.contract.files.checked import damage_of
-from training.contract.files.writing import Unsealed, read_sealed, write_sealed
+from training.contract.files.stored_root import store_files, store_small
+from training.contract.files.writing import Unsealed, read_sealed, sealed_text, write_text
 from training.contract.job import Job
 from training.contract.process.lifetime import cpu_seconds_with_children
 from training.contract.running.leftovers import RANKS_FOLDER
@@ -36,8 +37,10 @@ def write_mark(job: Job, phase: str, rank: int, mark: Mapping[str, Any], clock: 
     folder = Path(job.output)
     spent = {"pid": os.getpid(), "peak_memory_bytes": peak_memory_bytes(), **clock.spent()}
     changed = {entry["path"]: (folder / entry["path"]).stat().st_mtime_ns for entry in mark["files"]}
-    whole = {**mark, "fingerprint": job.fingerprint, "changed": changed, "spent": spent}
-    write_sealed(mark_path(folder, rank, phase), whole)
+    whole = sealed_text({**mark, "fingerprint": job.fingerprint, "changed": changed, "spent": spent})
+    store_files(folder, mark["files"], asks=False)
+    store_small(mark_path(folder, rank, phase), whole.encode("utf-8"))
+    write_text(mark_path(folder, rank, phase), whole)
 
 
 def peak_memory_bytes() -> int:

@@ -21,6 +21,7 @@ from training.contract.engines import local
 from training.contract.engines.engine import Here, Maker, engine_of
 from training.contract.files.checked import noting_opened
 from training.contract.files.checksums import canonical_json, digest_of
+from training.contract.files.stored_root import bring_marks
 from training.contract.identity import made_by
 from training.contract.job import Job, Work
 from training.contract.parts.code import PARTS
@@ -273,6 +274,7 @@ def run_array_task(job: Job, stage: Stage, folder: Path, ranks: str, claims: str
     phase = phase_of(module, name)
     totals = {one.name: one.num_ranks(job) for one in phases_of(module)}
     artifact.write_json(folder / RANKS_FOLDER / TOTAL_FILE, {"ranks": sum(totals.values())})
+    bring_marks(folder)
     _check_phases_before(folder, phase, totals)
     total = totals[name]
     if "/" in ranks:

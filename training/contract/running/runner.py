@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 from training.contract import artifact
+from training.contract.files.stored_root import bring_marks, forget_marks, store_files
 from training.contract.identity import made_by
 from training.contract.job import Job, Outcome, Work, write_job
 from training.contract.parts.code import check_parts
@@ -90,6 +91,8 @@ def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: Lease, missing_
     work = work_in(folder)
     lease.goes_on = SignsOfLife(lambda: work.progress.num_lines, job.run.hang_seconds)
     work.progress.opened()
+    if stage.in_ranks:
+        bring_marks(folder)
     earlier = sum(spent.get("wall_seconds", 0.0) for spent in spent_on_ranks(folder))
     started = time.monotonic()
     try:
@@ -105,11 +108,14 @@ def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: Lease, missing_
         files = artifact.manifest(folder, outcome.files, written)
         beside = artifact.keep(folder, outcome.beside, written)
         ranks = reuse.in_record(marks, reuse.keep(folder, marks)) | ({"beside": beside} if beside else {})
+        store_files(folder, [*files, *beside])
         commit(job, outcome, folder, lease, files=files, code=code, ranks=ranks, seconds=seconds, node_hours=node_hours)
     except BaseException as error:
         work.progress.closed(error)
         raise
     work.progress.closed()
+    if stage.in_ranks:
+        forget_marks(folder)
     remove_state(folder)
 
 

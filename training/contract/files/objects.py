@@ -1,0 +1,186 @@
+"""Objects in a store such as S3, each written whole under a key: put, create if absent, get, list, move, remove.
+
+What the store refuses for the moment (it is busy, slow or gone) is tried again, and every time is logged. The packages
+that talk to a store are imported when one is used.
+"""
+
+from __future__ import annotations
+
+import errno
+import importlib
+import logging
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from training.contract.errors import DataError
+from training.contract.secrets import masked
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+# By the scheme of an address: the package that fsspec needs, and how it is installed.
+PACKAGES = {
+    "s3": ("s3fs", "it is one of Pedigree's own"),
+    "gs": ("gcsfs", "pip install 'pedigree[gcs]'"),
+    "az": ("adlfs", "pip install 'pedigree[azure]'"),
+}
+WAITS_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)  # before each further try
+S3_CONFIG = {"connect_timeout": 10, "read_timeout": 60, "retries": {"max_attempts": 0}}
+_GIVEN_UP = (errno.EINVAL, errno.EPERM, errno.ENOSYS, errno.ENAMETOOLONG, getattr(errno, "EREMCHG", errno.ENOENT))
+_PASSING = {"HTTPClientError", "ConnectionError", "ClientError", "IncompleteRead", "ResponseParserError"}
+_REFUSED = {"ClientResponseError", "NoCredentialsError"}
+
+
+class StoreDown(OSError):
+    """A store did not answer, or answered that it cannot now, in every try."""
+
+
+@dataclass(frozen=True, slots=True)
+class Objects:
+    """The objects of a store whose keys begin with the address `s3://bucket/prefix`; `endpoint` is "" for S3 itself."""
+
+    address: str
+    endpoint: str = ""
+
+    def put(self, key: str, data: bytes) -> None:
+        """Write an object, whatever was there."""
+        self._tried("write", key, lambda files, path: files.pipe_file(path, data))
+
+    def put_file(self, key: str, file: Path) -> None:
+        """Write an object from a local file, a large one in parts."""
+        self._tried("write", key, lambda files, path: files.put_file(str(file), path))
+
+    def create(self, key: str, data: bytes) -> bool:
+        """Write an object if there is none of this key; return whether it was written."""
+
+        def create(files: Any, path: str) -> bool:
+            try:
+                files.pipe_file(path, data, mode="create")
+            except OSError as error:
+                if isinstance(error, FileExistsError) or _code_of(error) in ("412", "PreconditionFailed"):
+                    return False
+                raise
+            return True
+
+        return self._tried("write", key, create)
+
+    def check_conditions(self) -> None:
+        """Raise DataError if the store creates an object that is there already: then two jobs could both commit."""
+        key = f"probe-{uuid.uuid4().hex}"
+        try:
+            if not self.create(key, b"first") or self.create(key, b"second"):
+                raise DataError(
+                    f"{self.address}: the store does not hold to If-None-Match, so two jobs could commit one artifact;"
+                    " it cannot hold a root"
+                )
+        finally:
+            self.remove([key])
+
+    def get(self, key: str) -> bytes | None:
+        """Return a small object, or None if there is none."""
+        once = {"max_concurrency": 1} if self.address.startswith("s3:") else {}  # else s3fs asks for its size first
+        return self._tried("read", key, _unless_missing(lambda files, path: files.cat_file(path, **once)))
+
+    def get_file(self, key: str, file: Path) -> bool:
+        """Write an object into a local file; return False if there is none."""
+
+        def get(files: Any, path: str) -> bool:
+            files.get_file(path, str(file))
+            return True
+
+        return bool(self._tried("read", key, _unless_missing(get)))
+
+    def listed(self, prefix: str) -> dict[str, Mapping[str, Any]]:
+        """Return the objects whose keys begin with `prefix/`, with their sizes and tags, by key."""
+
+        def find(files: Any, path: str) -> dict[str, Mapping[str, Any]]:
+            files.invalidate_cache()
+            above = len(path) - len(prefix)
+            return {name[above:]: said for name, said in files.find(path, detail=True).items() if name != path}
+
+        return self._tried("list", prefix, find)
+
+    def move(self, key: str, new: str) -> None:
+        """Copy an object within the store and remove the first; nothing is done if there is none."""
+        target = f"{self._path}/{new}"
+        self._tried("move", key, _unless_missing(lambda files, path: files.cp_file(path, target)))
+        self.remove([key])
+
+    def remove(self, keys: list[str]) -> None:
+        """Remove objects; those that are not there are passed over."""
+        paths = [f"{self._path}/{key}" for key in keys]
+        if paths:
+            self._tried("remove", keys[0], _unless_missing(lambda files, path: files.rm(paths)))
+
+    @property
+    def _path(self) -> str:
+        return self.address.partition("://")[2]
+
+    def _files(self) -> Any:
+        """Return fsspec's file system; it is one for each process, because a connection outlives no fork."""
+        scheme = self.address.partition("://")[0]
+        package, how = PACKAGES[scheme]
+        try:
+            importlib.import_module(package)
+            fsspec = importlib.import_module("fsspec")
+        except ImportError as error:
+            raise DataError(f"{self.address}: {scheme}:// needs the package {package} ({how}): {error}") from None
+        options: dict[str, Any] = {"use_listings_cache": False}
+        if scheme == "s3":
+            options |= {"config_kwargs": S3_CONFIG, **({"endpoint_url": self.endpoint} if self.endpoint else {})}
+        files = fsspec.filesystem(scheme, **options)
+        files.retries = 1  # of s3fs, which would try again without a word
+        return files
+
+    def _tried(self, what: str, key: str, call: Callable[[Any, str], T]) -> T:
+        """Call with the file system and the object's path, again after each error that may pass.
+
+        Raise StoreDown if every try failed, and DataError for an error that does not pass.
+        """
+        for wait in (*WAITS_SECONDS, None):
+            try:
+                return call(self._files(), f"{self._path}/{key}")
+            except DataError:
+                raise
+            except Exception as error:
+                said = masked(f"cannot {what} {key} ({type(error).__name__}: {error})")
+                if not _may_pass(error):
+                    raise DataError(f"{self.address}: {said}") from None
+                if wait is None:
+                    said = f"{said}; given up after {len(WAITS_SECONDS)} more tries"
+                    raise StoreDown(errno.EIO, said, self.address) from None
+                log.warning("%s: %s; trying again in %g s", self.address, said, wait)
+                time.sleep(wait)
+        raise AssertionError("the last try returns or raises")
+
+
+def _unless_missing(call: Callable[[Any, str], T]) -> Callable[[Any, str], T | None]:
+    def asked(files: Any, path: str) -> T | None:
+        try:
+            return call(files, path)
+        except FileNotFoundError as error:
+            if _code_of(error) == "NoSuchBucket":
+                raise PermissionError(f"there is no bucket {path.partition('/')[0]}") from None
+            return None
+
+    return asked
+
+
+def _code_of(error: BaseException) -> str:
+    """Return the code of S3's own answer behind an error; empty if there is none."""
+    said = getattr(error.__cause__, "response", None)
+    return str(said.get("Error", {}).get("Code", "")) if isinstance(said, dict) else ""
+
+
+def _may_pass(error: Exception) -> bool:
+    """Whether the same request may succeed later: the store was busy, or the connection failed."""
+    names = {cls.__name__ for cls in type(error).__mro__}
+    if isinstance(error, OSError):
+        refused = isinstance(error, (FileNotFoundError, FileExistsError, PermissionError))
+        return not refused and error.errno not in _GIVEN_UP and not names & _REFUSED
+    return bool(names & _PASSING) and not names & _REFUSED

@@ -1,0 +1,245 @@
+"""Roots in an object store: each process works in a folder of its machine, and the store holds what is finished.
+
+The file `store.json` in such a folder names the store. A finished rank, a committed artifact and a reference are
+written to the store; a file that is needed and not here is brought from it. Keys in the store:
+
+    refs/ASSET/PARTITION.json                   references
+    records/ASSET/FINGERPRINT.json              the record of an artifact, written last, and only if there is none
+    ASSET/FINGERPRINT/files/SHA256              files by their checksum, so no writer overwrites another one's
+    ASSET/FINGERPRINT/ranks/PHASE/00000.json    completion marks of ranks, until the commit
+
+Nothing is believed because the store says it: records and marks have checksums of their own, and a file is read against
+the checksum in its record.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from training.contract.files.checksums import sha256_of
+from training.contract.files.objects import Objects
+from training.contract.files.writing import read_sealed, temporary_for, unsealed, write_sealed, write_text
+
+log = logging.getLogger(__name__)
+
+STORE_FILE = "store.json"
+RECORD, RECORDS, REFERENCES, MARKS = "artifact.json", "records", "refs", "ranks"
+THREADS = 16
+
+_listed: ContextVar[frozenset[str] | None] = ContextVar("listed", default=None)  # keys of records; None: nobody listed
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRoot:
+    """The folder of a root on this machine, and the objects of the root in its store."""
+
+    folder: Path
+    objects: Objects
+
+    def key(self, path: Path) -> str:
+        """Return the key of a file or folder under the root."""
+        return path.relative_to(self.folder).as_posix()
+
+    def key_of_record(self, folder: Path) -> str:
+        """Return the key of the record of the artifact in a folder."""
+        return f"{RECORDS}/{self.key(folder)}.json"
+
+    def key_of_file(self, path: Path, sha256: str) -> str:
+        """Return the key of an artifact's file with this checksum."""
+        return "/".join((*path.relative_to(self.folder).parts[:2], "files", sha256))
+
+
+def stored_root(path: Path) -> StoredRoot | None:
+    """Return the root that holds `path`, if it is in a store; None for a root that is a folder and nothing else."""
+    for folder in (path, *path.parents):
+        if (folder / STORE_FILE).exists():
+            said = read_sealed(folder / STORE_FILE)
+            return StoredRoot(folder, Objects(said["address"], said["endpoint"]))
+    return None
+
+
+def make_stored_root(folder: Path, objects: Objects) -> None:
+    """Make `folder` the place where this machine works on the root in a store."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_sealed(folder / STORE_FILE, {"address": objects.address, "endpoint": objects.endpoint})
+
+
+# Bringing
+
+
+def bring(path: Path, sha256: str) -> bool:
+    """Bring an artifact's file with this checksum from the store; return False if there is none to be had.
+
+    A file that is here with another content is replaced.
+    """
+    if (root := stored_root(path.parent)) is None:
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = temporary_for(path)
+    try:
+        if not root.objects.get_file(root.key_of_file(path, sha256), temporary):
+            return False
+        if sha256_of(temporary) != sha256:
+            log.warning("%s: what %s holds of it is not what was written", path, root.objects.address)
+            return False
+        if os.path.lexists(path):
+            log.warning("%s was not what was written; it is replaced from %s", path, root.objects.address)
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+    return True
+
+
+def bring_record(folder: Path) -> bool:
+    """Bring the record of an artifact from the store, and write its copy; return False if it has none."""
+    if (root := stored_root(folder)) is None:
+        return False
+    key, listed = root.key_of_record(folder), _listed.get()
+    data = root.objects.get(key) if listed is None or key in listed else None
+    for name in ("artifact.copy.json", RECORD) if data is not None else ():
+        write_text(folder / name, data.decode("utf-8"))
+    return data is not None
+
+
+def bring_marks(folder: Path) -> None:
+    """Bring the completion marks of the ranks that other machines finished."""
+    if (root := stored_root(folder)) is not None:
+        _bring_changed(root, root.key(folder / MARKS))
+
+
+@contextmanager
+def listed(root_folder: Path) -> Iterator[None]:
+    """Context manager in which a root is looked at as its store is now.
+
+    References that were written elsewhere are brought, and the records to which they point. Which other records there
+    are is listed once, so that nothing is asked for each record that is missing.
+    """
+    if (root := stored_root(root_folder)) is None:
+        yield
+        return
+    token = _listed.set(frozenset(root.objects.listed(RECORDS)))
+    try:
+        changed = [key for key in _bring_changed(root, REFERENCES) if key.endswith(".json")]
+        folders = {root.folder / Path(key).parts[1] / _fingerprint_in(root.folder / key) for key in changed}
+        with ThreadPoolExecutor(THREADS) as pool:
+            list(pool.map(bring_record, [folder for folder in folders if not (folder / RECORD).exists()]))
+        yield
+    finally:
+        _listed.reset(token)
+
+
+def _fingerprint_in(reference: Path) -> str:
+    try:
+        return str(json.loads(reference.read_text("utf-8"))["fingerprint"])
+    except (ValueError, KeyError, TypeError):
+        return "damaged"
+
+
+def _bring_changed(root: StoredRoot, prefix: str) -> list[str]:
+    """Bring the small objects under `prefix` that differ from what is here; return their keys."""
+
+    def is_here(key: str, said: Mapping[str, Any]) -> bool:
+        """S3's tag of an object that was written in one piece is its MD5; where it is not, the object is read again."""
+        try:
+            data = (root.folder / key).read_bytes()
+        except FileNotFoundError:
+            return False
+        return hashlib.md5(data, usedforsecurity=False).hexdigest() == str(said.get("ETag", "")).strip('"')
+
+    def bring_one(key: str) -> None:
+        data = root.objects.get(key)
+        if data is not None:
+            write_text(root.folder / key, data.decode("utf-8"))
+
+    changed = [key for key, said in root.objects.listed(prefix).items() if not is_here(key, said)]
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(bring_one, changed))
+    return changed
+
+
+# Writing
+
+
+def store_files(folder: Path, entries: Iterable[Mapping[str, Any]], *, asks: bool = True) -> None:
+    """Write an artifact's files, given by their manifest entries, into the store; with `asks`, only what it lacks."""
+    if (root := stored_root(folder)) is None:
+        return
+    wanted = {root.key_of_file(folder / one["path"], one["sha256"]): folder / one["path"] for one in entries}
+    known = root.objects.listed(f"{root.key(folder)}/files") if wanted and asks else {}
+    new = [(key, path) for key, path in wanted.items() if known.get(key, {}).get("size") != path.stat().st_size]
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(lambda one: root.objects.put_file(*one), new))
+
+
+def store_small(path: Path, data: bytes) -> None:
+    """Write a reference or a mark into the store, before it is written here."""
+    if (root := stored_root(path.parent)) is not None:
+        root.objects.put(root.key(path), data)
+
+
+def store_record(folder: Path, data: bytes) -> bytes:
+    """Write an artifact's record into the store if no other one is there; return the record that is there now.
+
+    If another process committed another result meanwhile, files of ours that are not its own are removed here.
+    """
+    if (root := stored_root(folder)) is None:
+        return data
+    key = root.key_of_record(folder)
+    if (folder / RECORD).exists():  # it is committed, and what it cost is known now
+        root.objects.put(key, data)
+        return data
+    if root.objects.create(key, data):
+        return data
+    there = root.objects.get(key)
+    ours = unsealed(data, RECORD)
+    theirs = unsealed(there, RECORD) if there is not None else ours
+    if there is None or theirs["record_digest"] == ours["record_digest"]:
+        return there or data
+    log.warning("%s: another process has committed this artifact with another result, which is used", folder)
+    kept = {(one["path"], one["sha256"]) for one in _files_of(theirs)}
+    for one in _files_of(ours):
+        if (one["path"], one["sha256"]) not in kept:
+            (folder / one["path"]).unlink(missing_ok=True)
+    return there
+
+
+def _files_of(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [*record["files"], *record.get("beside", ())]
+
+
+def forget_marks(folder: Path) -> None:
+    """Remove the ranks' completion marks of a committed artifact from the store."""
+    if (root := stored_root(folder)) is not None:
+        root.objects.remove(list(root.objects.listed(root.key(folder / MARKS))))
+
+
+def move_stored(folder: Path, new: Path) -> None:
+    """Move the record of an artifact whose folder gets another name here; its files stay where they are."""
+    if (root := stored_root(folder)) is not None:
+        root.objects.move(root.key_of_record(folder), root.key_of_record(new))
+
+
+# Looking
+
+
+def not_stored(folder: Path, entries: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return one line for each of an artifact's files that the store lacks or holds with another size."""
+    if (root := stored_root(folder)) is None:
+        return []
+    known = root.objects.listed(f"{root.key(folder)}/files")
+    keys = [(root.key_of_file(folder / one["path"], one["sha256"]), one) for one in entries]
+    return [
+        f"{root.objects.address}/{key}: {one['path']} is missing or of another size there"
+        for key, one in keys
+        if known.get(key, {}).get("size") != one["bytes"]
+    ]
