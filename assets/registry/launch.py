@@ -49,7 +49,7 @@ def report_result(run: StageRun, comparison: Comparison) -> None:
     card = comparison.cells.get((CARD, comparison.recipe.name))
     if card is not None and card.artifact is not None:
         for name in ("README.md", "report.html"):
-            run.log_artifact(str(card.artifact.path / name))
+            run.log_artifact(str(card.artifact.file(name)))
 
 
 def tables_of_answers(comparison: Comparison) -> dict[str, list[dict[str, Any]]]:
@@ -58,7 +58,7 @@ def tables_of_answers(comparison: Comparison) -> dict[str, list[dict[str, Any]]]
     if made is None:
         return {}
     model = judged(comparison.recipe)
-    samples = {one.suite: made.path / sample_file(model, one.suite) for one in scores_of(comparison)}
+    samples = {one.suite: made.file(sample_file(model, one.suite)) for one in scores_of(comparison)}
     tables = {
         f"answers/{suite}.json": [
             {

@@ -68,7 +68,7 @@ def scores_of(comparison: Comparison) -> list[Score]:
     made = comparison.cells[SCORES, comparison.recipe.name].artifact
     if made is None:
         return []
-    said = json.loads((made.path / "scores.json").read_text("utf-8"))[judged(comparison.recipe)]
+    said = json.loads(made.file("scores.json").read_text("utf-8"))[judged(comparison.recipe)]
     settings = made.record["settings"]
     suites = {one["name"]: one for one in settings["evaluation"]["suites"]}
     files, others = settings.get("data", {}), {key: settings[key] for key in settings.keys() - {"evaluation", "data"}}
@@ -111,10 +111,10 @@ def registered(comparison: Comparison, registry: Registry, champion: Version | N
     found = registry.version_of(model.digest)
     if found is None:
         run_key = artifact_key(last_model(comparison.recipe), model.fingerprint)
-        number = registry.register(model.path / MODEL_FOLDER, run_key=run_key, tags=tags)
+        number = registry.register(model.file(MODEL_FOLDER), run_key=run_key, tags=tags)
     else:
         number = found.version
-        if problems := registry.unloadable(found, model.path / MODEL_FOLDER):
+        if problems := registry.unloadable(found, model.file(MODEL_FOLDER)):
             raise TrackingError(f"version {number} of {registry.name} is not whole: {problems[0]}; {REPAIR}")
         registry.remember(found, champion)
         registry.describe(number, tags)
@@ -140,7 +140,7 @@ def check_whole(version: Version, registry: Registry) -> bool:
         return False
     problems = [f"{made.path}: its record is not the one that version {version.version} names"]
     problems = problems if told and told != made.record_digest else problems_of(made)
-    problems = problems or registry.unloadable(version, made.path / MODEL_FOLDER)
+    problems = problems or registry.unloadable(version, made.file(MODEL_FOLDER))
     if problems:
         raise TrackingError(f"version {version.version} is not whole: {problems[0]}; {REPAIR}")
     return True

@@ -22,7 +22,7 @@ from training.contract.files.checksums import digest_of_files as digest_of_files
 from training.contract.files.checksums import sha256_of as sha256_of
 from training.contract.files.checksums import sha256_of_written
 from training.contract.files.erased import why_no_input
-from training.contract.files.stored_root import bring, bring_record, store_record
+from training.contract.files.stored_root import bring_record, is_here, store_record
 from training.contract.files.writing import Unsealed, read_sealed, sealed_text
 from training.contract.files.writing import write_json as write_json
 from training.contract.files.writing import write_text as write_text
@@ -117,14 +117,14 @@ class Artifact:
         return self.record["fingerprint"]
 
     def file(self, name: str) -> Path:
-        """Return the path of one of the artifact's files, which is brought from the root's store if it is not here.
+        """Return the path of one of the artifact's files, or of a folder of them.
 
-        Its content is not checked, and it may be missing.
+        What is not here is brought from the root's store. The content is not checked, and may be missing.
         """
-        path = self.path / name
-        if not path.exists():
-            any(bring(path, entry["sha256"]) for entry in self.record["files"] if entry["path"] == name)
-        return path
+        for entry in self.record["files"]:
+            if entry["path"] == name or entry["path"].startswith(f"{name}/"):
+                is_here(self.path / entry["path"], entry["sha256"])
+        return self.path / name
 
     @property
     def failed_gates(self) -> list[dict[str, Any]]:

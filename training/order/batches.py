@@ -30,6 +30,7 @@ import numpy as np
 
 from training.contract.artifact import sha256_of
 from training.contract.files.checked import is_known
+from training.contract.files.stored_root import is_here
 from training.contract.job import InputArtifact, RefusedInput
 from training.contract.records import read_record
 from training.order.batch_settings import BatchPhase
@@ -497,7 +498,7 @@ def open_shards(plan: Plan, inputs: Mapping[str, InputArtifact], *, verify: bool
                 f" {given}; materialize training_plan again"
             )
         path = Path(item.path, shard.path)
-        if not path.exists() or path.stat().st_size != shard.bytes:
+        if not is_here(path, shard.sha256) or path.stat().st_size != shard.bytes:
             given = f"{path.stat().st_size} bytes" if path.exists() else "no file"
             raise RefusedInput(f"{path}: {given}, the plan says {shard.bytes} bytes; materialize token_shards again")
         if verify and not is_known(path, shard.sha256) and sha256_of(path) != shard.sha256:

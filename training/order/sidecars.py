@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from training.contract.files.stored_root import is_here
 from training.contract.job import InputArtifact, RefusedInput
 from training.order.batches import Plan, documents_at
 from training.order.ledger import Ledger
@@ -24,7 +25,8 @@ class Sidecars:
         self._places: list[tuple[InputArtifact, str]] = []
         for shard in plan.record.shards:
             item, name = inputs[shard.artifact], shard.path.removesuffix(".bin") + SIDECAR_SUFFIX
-            if not (path := Path(item.path, name)).exists():
+            path, entry = Path(item.path, name), item.files().get(name, {"sha256": ""})
+            if not is_here(path, entry["sha256"]):
                 raise RefusedInput(
                     f"{path}: the sidecar of {shard.path} is missing, so its tokens cannot be traced to their pages;"
                     " materialize token_shards again"

@@ -164,7 +164,7 @@ def show_scoreboard(comparison: Comparison, report: Report) -> None:
     if last in made and last != "base_model":  # which has no chat template
         lines.append(("Talk to it:", f"{pedigree} chat {name} --root {root}"))
     lines.append(("In a browser:", f"{pedigree} dev --root {root}"))
-    pages = [made[asset].path / "report.html" for asset in ("promoted_model", "model_card") if asset in made]
+    pages = [made[asset].file("report.html") for asset in ("promoted_model", "model_card") if asset in made]
     if page := next((page for page in pages if page.exists()), None):
         lines.append(("Read on:", str(_near(page))))
     console.print()

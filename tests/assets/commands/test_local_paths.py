@@ -41,7 +41,7 @@ def test_most_commands_take_places():
 @pytest.mark.parametrize(("name", "param"), PLACES, ids=lambda one: one if isinstance(one, str) else one.name)
 def test_every_command_refuses_an_address_where_a_path_is_wanted(monkeypatch, capsys, tmp_path, name, param):
     monkeypatch.chdir(tmp_path)
-    address = "s3://b/x"
+    address = "ftp://b/x" if param.opts[-1] == "--root" else "s3://b/x"  # a root may be in an object store
     is_option = param.opts[-1].startswith("-")
     given = [param.opts[-1], address] if is_option else [*BEFORE[name], address]
     assert refused(printed(monkeypatch, capsys, name, *given), given[0] if is_option else param.name.upper(), address)
@@ -67,19 +67,34 @@ def test_variables_that_name_a_place_are_refused_too(made, monkeypatch, capsys, 
     assert os.listdir(tmp_path) == []
 
 
-def test_dagster_s_code_location_and_its_resource_take_no_address(tmp_path):
+def test_dagster_s_code_location_and_its_resource_take_no_other_address(tmp_path):
     loaded = [sys.executable, "-c", "import assets.definitions"]
     done = subprocess.run(
         loaded,
-        env={**os.environ, "PEDIGREE_ROOT": "s3://b/x"},
+        env={**os.environ, "PEDIGREE_ROOT": "ftp://b/x"},
         capture_output=True,
         text=True,
         cwd=tmp_path,
         check=False,
     )
-    assert done.returncode and "PEDIGREE_ROOT: s3://b/x is an address" in done.stderr and os.listdir(tmp_path) == []
+    assert done.returncode and "PEDIGREE_ROOT: ftp://b/x is an address" in done.stderr and os.listdir(tmp_path) == []
     with pytest.raises(DataError, match="root: s3://b/x is an address"):
         _ = Pipeline(root="s3://b/x").root_path
+
+
+@pytest.mark.parametrize(
+    ("address", "said"),
+    [
+        ("gs://b/x", "gs:// needs the package gcsfs (pip install 'pedigree[gcs]')"),
+        ("s3://me:s3cr3t-word@b/x", "holds a secret"),
+    ],
+)
+def test_a_root_in_a_store_that_cannot_be_used_is_refused(monkeypatch, capsys, tmp_path, address, said):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PEDIGREE_CACHE", "cache")
+    code, output, errors = printed(monkeypatch, capsys, "status", "kitchen", "--root", address)
+    assert (code, output) == (2, "") and said in " ".join(errors.split()) and "s3cr3t-word" not in errors
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_teacher_is_a_folder(tmp_path, kitchen):

@@ -100,6 +100,11 @@ def bring(path: Path, sha256: str) -> bool:
     return True
 
 
+def is_here(path: Path, sha256: str) -> bool:
+    """Whether an artifact's file with this checksum is here; it is brought if its root's store has it."""
+    return path.exists() or bring(path, sha256)
+
+
 def bring_record(folder: Path) -> bool:
     """Bring the record of an artifact from the store, and write its copy; return False if it has none."""
     if (root := stored_root(folder)) is None:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from training.contract.files.checked import note_sound
+from training.contract.files.stored_root import is_here
 from training.contract.job import InputArtifact, RefusedInput
 from training.pretrain.parallel.world import World
 
@@ -32,6 +33,7 @@ def check_by_share(plan: InputArtifact, shards: Iterable[InputArtifact], world: 
     if said := world.first_said(said):
         raise RefusedInput(f"an input is missing or differs from the checksum of its manifest: {said}")
     for item, name, entry in files:
+        is_here(Path(item.path, name), entry["sha256"])  # whoever verified it may have done so on another machine
         note_sound(Path(item.path, name), entry["sha256"])
 
 

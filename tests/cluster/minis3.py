@@ -1,0 +1,128 @@
+"""A small server for S3's requests over HTTP, for the tests of roots in a store: it keeps objects in memory.
+
+It holds to `If-None-Match: *`, and answers with what a test has put into `faults`. `make s3` runs the same tests with
+moto's server and, where Debian's packages are installed, with Ceph's.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+WHEN = "2026-11-29T10:00:00.000Z"
+CODES = {403: "AccessDenied", 500: "InternalError", 503: "SlowDown"}
+
+
+@dataclass
+class MiniS3:
+    """One server. `faults` are the codes of the answers to its next requests; a number of seconds makes one slow."""
+
+    holds_conditions: bool = True
+    objects: dict[str, bytes] = field(default_factory=dict)  # by BUCKET/KEY
+    faults: list[int | float] = field(default_factory=list)
+    requests: list[tuple[str, str]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        owner, self.lock = self, threading.Lock()
+
+        class Handler(BaseHTTPRequestHandler):
+            protocol_version = "HTTP/1.1"
+
+            def _serve(self) -> None:
+                data = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+                code, body, headers = owner.answer(self.command, self.path, dict(self.headers.items()), data)
+                self.send_response(code)
+                for name, value in headers.items():
+                    self.send_header(name, value)
+                self.send_header("Content-Length", str(len(body)))
+                self.end_headers()
+                self.wfile.write(b"" if self.command == "HEAD" else body)
+
+            do_GET = do_HEAD = do_PUT = do_POST = do_DELETE = _serve
+
+            def log_message(self, *_: object) -> None:
+                """Say nothing on standard error."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self._server.daemon_threads = True
+        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
+        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+
+    def stop(self) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    def counted(self) -> Counter[str]:
+        """Return how many requests there were, by method."""
+        return Counter(method for method, _ in self.requests)
+
+    def answer(
+        self, method: str, target: str, headers: dict[str, str], data: bytes
+    ) -> tuple[int, bytes, dict[str, str]]:
+        """Return the answer to a request: code, body and headers."""
+        place, asked = (
+            unquote(urlsplit(target).path).strip("/"),
+            parse_qs(urlsplit(target).query, keep_blank_values=True),
+        )
+        with self.lock:
+            self.requests.append((method, place))
+            fault = self.faults.pop(0) if self.faults else 0
+        if isinstance(fault, float):
+            time.sleep(fault)
+        elif fault:
+            return fault, _error(CODES[fault]), {}
+        with self.lock:
+            if "list-type" in asked:
+                return 200, self._listed(place, asked.get("prefix", [""])[0]), {}
+            if "delete" in asked:
+                for key in re.findall(rb"<Key>(.*?)</Key>", data):
+                    self.objects.pop(f"{place}/{key.decode()}", None)
+                return 200, b"<DeleteResult></DeleteResult>", {}
+            return self._on_object(method, place, {name.lower(): value for name, value in headers.items()}, data)
+
+    def _on_object(
+        self, method: str, place: str, headers: dict[str, str], data: bytes
+    ) -> tuple[int, bytes, dict[str, str]]:
+        if method == "PUT":
+            if self.holds_conditions and headers.get("if-none-match") == "*" and place in self.objects:
+                return 412, _error("PreconditionFailed"), {}
+            if (source := unquote(headers.get("x-amz-copy-source", "")).strip("/")) and source not in self.objects:
+                return 404, _error("NoSuchKey"), {}
+            self.objects[place] = self.objects[source] if source else data
+            tag = _tag(self.objects[place])
+            return (
+                200,
+                f"<CopyObjectResult><ETag>{tag}</ETag></CopyObjectResult>".encode() if source else b"",
+                {"ETag": tag},
+            )
+        if method == "DELETE":
+            self.objects.pop(place, None)
+            return 204, b"", {}
+        if place not in self.objects:
+            return 404, _error("NoSuchKey"), {}
+        body = self.objects[place]
+        return 200, body, {"ETag": _tag(body), "Last-Modified": "Sun, 29 Nov 2026 10:00:00 GMT"}
+
+    def _listed(self, bucket: str, prefix: str) -> bytes:
+        rows = [
+            f"<Contents><Key>{escape(name[len(bucket) + 1 :])}</Key><LastModified>{WHEN}</LastModified>"
+            f"<ETag>{_tag(body)}</ETag><Size>{len(body)}</Size><StorageClass>STANDARD</StorageClass></Contents>"
+            for name, body in sorted(self.objects.items())
+            if name.startswith(f"{bucket}/{prefix}")
+        ]
+        return f"<ListBucketResult><IsTruncated>false</IsTruncated>{''.join(rows)}</ListBucketResult>".encode()
+
+
+def _tag(body: bytes) -> str:
+    return f'"{hashlib.md5(body, usedforsecurity=False).hexdigest()}"'
+
+
+def _error(code: str) -> bytes:
+    return f"<Error><Code>{code}</Code><Message>{code}</Message></Error>".encode()

@@ -1,0 +1,153 @@
+"""Roots in an object store: one commit of two writers, nothing read of a killed one, a store that fails for a while."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cluster.minis3 import MiniS3
+from training.contract import artifact
+from training.contract.files import objects, stored_root
+from training.contract.files.objects import Objects, StoreDown
+from training.contract.job import DataError, InputArtifact, RefusedInput
+
+PLACE = "documents/0123456789abcdef0123456789abcdef"
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[MiniS3]:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of-the-tests")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of-the-tests")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setattr(objects, "WAITS_SECONDS", (0.0, 0.0))
+    server = MiniS3()
+    yield server
+    server.stop()
+
+
+def machine(store: MiniS3, folder: Path) -> Path:
+    """Return the folder in which another machine works on an artifact of the root in the store."""
+    stored_root.make_stored_root(folder, Objects("s3://bucket/root", store.endpoint))
+    (folder / PLACE).mkdir(parents=True)
+    return folder / PLACE
+
+
+def write(folder: Path, text: str, name: str = "a.txt") -> dict:
+    """Write a file of the artifact as a stage does, and store it; return the artifact's record, not yet committed."""
+    artifact.write_text(folder / name, text)
+    files = artifact.manifest(folder, [name])
+    stored_root.store_files(folder, files)
+    return {"digest": artifact.digest_of_files(files), "files": files, "inputs": [], "gates": []}
+
+
+def opened(folder: Path) -> str:
+    made = artifact.find(folder)
+    assert made is not None
+    item = InputArtifact(
+        asset="documents", partition="p", fingerprint=folder.name, digest=made.digest, path=str(folder)
+    )
+    (name,) = item.files()
+    return item.file(name).read_text()
+
+
+def test_what_one_machine_commits_another_one_finds_and_reads(store, tmp_path):
+    here, there = machine(store, tmp_path / "here"), machine(store, tmp_path / "there")
+    artifact.commit_record(here, write(here, "what was made"))
+    assert opened(there) == "what was made"
+    assert (there / artifact.ARTIFACT_FILE).read_bytes() == (here / artifact.ARTIFACT_FILE).read_bytes()
+
+
+def test_a_writer_that_is_killed_before_its_record_leaves_nothing_that_is_read(store, tmp_path):
+    here, there = machine(store, tmp_path / "here"), machine(store, tmp_path / "there")
+    write(here, "half of it")
+    assert store.objects and artifact.find(there) is None
+    artifact.commit_record(there, write(there, "all of it"))
+    assert opened(here) == "all of it", "the file that the killed one left here is not the one that was committed"
+
+
+def test_two_writers_give_one_commit(store, tmp_path):
+    first, second, third = (machine(store, tmp_path / name) for name in ("first", "second", "third"))
+    both = [write(first, "of the first"), write(second, "of the second", "b.txt")]
+    artifact.commit_record(first, both[0])
+    artifact.commit_record(second, both[1])
+    assert [opened(one) for one in (first, second, third)] == ["of the first"] * 3
+    assert not (second / "b.txt").exists()
+
+
+def test_what_a_job_cost_is_written_over_its_own_record_and_over_no_other(store, tmp_path):
+    first, second = machine(store, tmp_path / "first"), machine(store, tmp_path / "second")
+    record = write(first, "equal")
+    artifact.commit_record(first, record | {"cost": {"node_hours": 1.0}})
+    artifact.commit_record(second, write(second, "equal") | {"cost": {"node_hours": 5.0}})
+    artifact.commit_record(first, record | {"cost": {"node_hours": 2.0}})
+    made = artifact.find(machine(store, tmp_path / "third"))
+    assert made is not None and made.record["cost"] == {"node_hours": 2.0}
+
+
+@pytest.mark.parametrize("damage", ["gone", "other", "link"])
+def test_a_file_that_is_damaged_here_is_brought_again(store, tmp_path, damage):
+    here = machine(store, tmp_path / "here")
+    artifact.commit_record(here, write(here, "what was made"))
+    (here / "a.txt").unlink()
+    if damage == "other":
+        (here / "a.txt").write_text("what was fake")
+    if damage == "link":
+        (here / "a.txt").symlink_to(here / artifact.ARTIFACT_FILE)
+        with pytest.raises(RefusedInput, match="is no regular file"):
+            opened(here)
+    else:
+        assert opened(here) == "what was made"
+
+
+def test_a_file_that_is_damaged_in_the_store_is_refused(store, tmp_path):
+    here, there = machine(store, tmp_path / "here"), machine(store, tmp_path / "there")
+    artifact.commit_record(here, write(here, "what was made"))
+    (key,) = (name for name in store.objects if "/files/" in name)
+    store.objects[key] = b"what was fake"
+    with pytest.raises(RefusedInput, match=r"a\.txt: missing"):
+        opened(there)
+    assert not (there / "a.txt").exists()
+    assert stored_root.not_stored(here, artifact.manifest(here, ["a.txt"])) == []
+    store.objects[key] = b"short"
+    assert "of another size" in stored_root.not_stored(here, artifact.manifest(here, ["a.txt"]))[0]
+
+
+@pytest.mark.parametrize("fault", [500, 503, 1.0])
+def test_a_store_that_fails_for_a_while_is_asked_again_and_said(store, tmp_path, caplog, monkeypatch, fault):
+    monkeypatch.setattr(objects, "S3_CONFIG", objects.S3_CONFIG | {"read_timeout": 0.3})
+    here = machine(store, tmp_path / "here")
+    store.faults = [fault, fault]
+    with caplog.at_level(logging.WARNING):
+        artifact.commit_record(here, write(here, "what was made"))
+    assert opened(machine(store, tmp_path / "there")) == "what was made"
+    assert [line.endswith("trying again in 0 s") for line in caplog.messages] == [True, True]
+
+
+@pytest.mark.parametrize(("fault", "error", "num_requests"), [(503, StoreDown, 3), (403, DataError, 1)])
+def test_what_does_not_pass_is_one_sentence(store, fault, error, num_requests):
+    store.faults = [fault] * 9
+    with pytest.raises(error, match=r"cannot read refs/a\.json"):
+        Objects("s3://bucket/root", store.endpoint).get("refs/a.json")
+    assert len(store.requests) == num_requests
+
+
+def test_a_store_that_does_not_hold_to_conditions_is_refused(store):
+    Objects("s3://bucket/root", store.endpoint).check_conditions()
+    store.holds_conditions = False
+    with pytest.raises(DataError, match="does not hold to If-None-Match"):
+        Objects("s3://bucket/root", store.endpoint).check_conditions()
+    assert store.objects == {}
+
+
+def test_what_is_missing_is_known_from_one_list(store, tmp_path):
+    here, there = machine(store, tmp_path / "here"), machine(store, tmp_path / "there")
+    artifact.commit_record(here, write(here, "what was made"))
+    root = there.parents[1]
+    with stored_root.listed(root):
+        store.requests.clear()
+        assert artifact.find(there) is not None
+        assert [artifact.find(root / "documents" / f"{number:032x}") for number in range(50)] == [None] * 50
+    assert len(store.requests) == 1
