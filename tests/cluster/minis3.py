@@ -19,6 +19,8 @@ from xml.sax.saxutils import escape
 WHEN = "2026-11-29T10:00:00.000Z"
 CODES = {403: "AccessDenied", 500: "InternalError", 503: "SlowDown"}
 
+Answer = tuple[int, bytes, dict[str, str]]  # code, body, headers
+
 
 @dataclass
 class MiniS3:
@@ -26,6 +28,7 @@ class MiniS3:
 
     holds_conditions: bool = True
     objects: dict[str, bytes] = field(default_factory=dict)  # by BUCKET/KEY
+    parts: dict[int, dict[int, bytes]] = field(default_factory=dict)  # of uploads in parts, by their numbers
     faults: list[int | float] = field(default_factory=list)
     requests: list[tuple[str, str]] = field(default_factory=list)
 
@@ -63,9 +66,7 @@ class MiniS3:
         """Return how many requests there were, by method."""
         return Counter(method for method, _ in self.requests)
 
-    def answer(
-        self, method: str, target: str, headers: dict[str, str], data: bytes
-    ) -> tuple[int, bytes, dict[str, str]]:
+    def answer(self, method: str, target: str, headers: dict[str, str], data: bytes) -> Answer:
         """Return the answer to a request: code, body and headers."""
         place, asked = (
             unquote(urlsplit(target).path).strip("/"),
@@ -85,11 +86,23 @@ class MiniS3:
                 for key in re.findall(rb"<Key>(.*?)</Key>", data):
                     self.objects.pop(f"{place}/{key.decode()}", None)
                 return 200, b"<DeleteResult></DeleteResult>", {}
+            if "uploads" in asked:
+                return 200, f"<R><UploadId>{len(self.requests)}</UploadId></R>".encode(), {}
+            if "uploadId" in asked:
+                return self._of_upload(
+                    method, place, int(asked["uploadId"][0]), int(asked.get("partNumber", ["0"])[0]), data
+                )
             return self._on_object(method, place, {name.lower(): value for name, value in headers.items()}, data)
 
-    def _on_object(
-        self, method: str, place: str, headers: dict[str, str], data: bytes
-    ) -> tuple[int, bytes, dict[str, str]]:
+    def _of_upload(self, method: str, place: str, upload: int, part: int, data: bytes) -> Answer:
+        parts = self.parts.setdefault(upload, {})
+        if method == "PUT":
+            parts[part] = data
+            return 200, b"", {"ETag": _tag(data)}
+        self.objects[place] = b"".join(parts[number] for number in sorted(parts))
+        return 200, b"<CompleteMultipartUploadResult></CompleteMultipartUploadResult>", {}
+
+    def _on_object(self, method: str, place: str, headers: dict[str, str], data: bytes) -> Answer:
         if method == "PUT":
             if self.holds_conditions and headers.get("if-none-match") == "*" and place in self.objects:
                 return 412, _error("PreconditionFailed"), {}
@@ -108,7 +121,11 @@ class MiniS3:
         if place not in self.objects:
             return 404, _error("NoSuchKey"), {}
         body = self.objects[place]
-        return 200, body, {"ETag": _tag(body), "Last-Modified": "Sun, 29 Nov 2026 10:00:00 GMT"}
+        said = {"ETag": _tag(body), "Last-Modified": "Sun, 29 Nov 2026 10:00:00 GMT"}
+        if part := re.fullmatch(r"bytes=(\d+)-(\d*)", headers.get("range", "")):
+            first, last = int(part[1]), min(int(part[2] or len(body)), len(body) - 1)
+            return 206, body[first : last + 1], {**said, "Content-Range": f"bytes {first}-{last}/{len(body)}"}
+        return 200, body, said
 
     def _listed(self, bucket: str, prefix: str) -> bytes:
         rows = [
