@@ -111,9 +111,11 @@ def bring_record(folder: Path) -> bool:
         return False
     key, listed = root.key_of_record(folder), _listed.get()
     data = root.objects.get(key) if listed is None or key in listed else None
-    for name in ("artifact.copy.json", RECORD) if data is not None else ():
+    if data is None:
+        return False
+    for name in ("artifact.copy.json", RECORD):
         write_text(folder / name, data.decode("utf-8"))
-    return data is not None
+    return True
 
 
 def bring_marks(folder: Path) -> None:
@@ -183,7 +185,7 @@ def store_files(folder: Path, entries: Iterable[Mapping[str, Any]], *, asks: boo
     known = root.objects.listed(f"{root.key(folder)}/files") if wanted and asks else {}
     new = [(key, path) for key, path in wanted.items() if known.get(key, {}).get("size") != path.stat().st_size]
     with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(lambda one: root.objects.put_file(*one), new))
+        list(pool.map(root.objects.put_file, [key for key, _ in new], [path for _, path in new]))
 
 
 def store_small(path: Path, data: bytes) -> None:
