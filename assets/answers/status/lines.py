@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
+from rich.padding import Padding
 from rich.text import Text
 
 from assets.state.cell import Cell, Comparison
@@ -184,9 +185,10 @@ PART_MARKS = {"marked": ("[[", "]]"), "removed": ("[-", "-]"), "added": ("{+", "
 def show_samples(groups: Iterable[OutcomeGroup]) -> None:
     """Print groups of records and the changes that a stage made to them.
 
-    Control characters in the texts are not printed.
+    Control characters in the texts are not printed. A terminal gets lines of its width, apart from addresses.
     """
     console = Console(highlight=False, soft_wrap=True)
+    whole = not console.is_terminal
     for group in groups:
         what = f"{group.outcome}: {group.reason}" if group.reason else group.outcome
         number = (
@@ -195,10 +197,10 @@ def show_samples(groups: Iterable[OutcomeGroup]) -> None:
         console.print(Text(_harmless(f"\n{group.asset} [{group.partition}]  {what}  {number}"), style="bold"))
         for sample in group.samples:
             console.print(Text(_harmless(f"\n  {sample.url}  {sample.id}"), style="cyan"))
-            facts = ", ".join(f"{name} {_fact(value)}" for name, value in sample.facts.items())
-            console.print(Text(_harmless(f"  {facts}"), style="dim"))
+            facts = Text(_harmless(_facts(sample.facts)), style="dim")
+            console.print(Text("  ") + facts if whole else Padding(facts, (0, 0, 0, 2)), soft_wrap=whole)
             if sample.parts:
-                console.print(_marked(sample.parts, marks=not console.is_terminal))
+                console.print(_marked(sample.parts, marks=whole), soft_wrap=whole)
 
 
 def _marked(parts: Iterable[tuple[str, str]], *, marks: bool) -> Text:
@@ -209,8 +211,16 @@ def _marked(parts: Iterable[tuple[str, str]], *, marks: bool) -> Text:
     return text
 
 
+def _facts(facts: Mapping[str, Any]) -> str:
+    """Return what is known of a record in one line; the value that decided, and its limit, come first."""
+    names = sorted(facts, key=lambda name: name not in ("value", "limit")) if "value" in facts else facts
+    return ", ".join(f"{name} {_fact(facts[name])}" for name in names)
+
+
 def _fact(value: Any) -> str:
-    return f"{value:.3g}" if isinstance(value, float) else str(value)
+    if not isinstance(value, float):
+        return str(value)
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
 def _harmless(text: str) -> str:

@@ -51,7 +51,8 @@ class Verified:
 
 
 def _named(cells: list[Cell]) -> str:
-    more = f" and {len(cells) - 1} others" if len(cells) > 1 else ""
+    others = len(cells) - 1
+    more = f" and {others} other{'s' * (others > 1)}" if others else ""
     return f"{cells[0].asset} [{cells[0].partition}]{more}"
 
 

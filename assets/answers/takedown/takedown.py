@@ -692,9 +692,10 @@ def check_nobody_writes(root: Path, profile: Profile) -> None:
     """Raise DataError if a job makes an artifact under the root or waits in a queue, or if a run waits for a job."""
     folders = [path for asset in CHAIN for path in sorted((root / asset).glob("*")) if path.is_dir()]
     if busy := [f"{path.parent.name}/{path.name}" for path in folders if at_work(path, profile)]:
+        others = f" and {len(busy) - 1} more" if len(busy) > 1 else ""
         raise DataError(
-            f"{busy[0]} is being made by a run, and {len(busy) - 1} others; nothing was withdrawn. Wait for its end, or"
-            " end it, and give the command again"
+            f"{busy[0]}{others}: made by a run at present; nothing was withdrawn. Wait for its end, or end it, and give"
+            " the command again"
         )
 
 

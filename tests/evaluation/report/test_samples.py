@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 
 import pyarrow as pa
 import pytest
@@ -109,3 +111,19 @@ def test_what_a_page_says_does_not_steer_the_terminal(records, capsys):
     show_samples([type(groups[0])("a", "p", "kept", "", 1, (evil,))])
     out = capsys.readouterr().out
     assert not {"\x1b", "\x07", "\x9b"} & set(out) and "[bold]" in out
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_what_decided_comes_first_and_lines_fit_a_terminal(records, capsys, monkeypatch, is_terminal):
+    from assets.answers.status.lines import show_samples
+
+    monkeypatch.setenv("COLUMNS", "40")
+    monkeypatch.setenv("FORCE_COLOR" if is_terminal else "NO_COLOR", "1")
+    group = sample_groups(records, "filtered_documents", reason="kept")[0]
+    facts = {"perplexity": 1560.2, "bucket": "of the tail", "value": 0.1912, "limit": 0.18}
+    sample = replace(group.samples[0], url="x", facts=facts, parts=(("text", "word " * 20),))
+    show_samples([replace(group, samples=(sample,))])
+    lines = re.sub("\x1b.*?m", "", capsys.readouterr().out).splitlines()
+    first = next(number for number, line in enumerate(lines) if line.startswith("  value 0.191, limit 0.18, perp"))
+    assert "1,560" in " ".join(lines[first : first + 2])
+    assert (max(map(len, lines[first:])) <= 40) == is_terminal
