@@ -33,20 +33,34 @@ def words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
+class WordIndex:
+    """Texts as words, how often each word occurs, and where each pair of words ends."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self.texts = [words(text) for text in texts]
+        self.counts = Counter(token for tokens in self.texts for token in tokens)
+        self.ends: defaultdict[tuple[str, ...], list[tuple[int, int]]] = defaultdict(list)
+        for i, tokens in enumerate(self.texts):
+            for j, pair in enumerate(pairwise(tokens), start=1):
+                self.ends[pair].append((i, j))
+        self.occurrences = cache(self._occurrences)
+
+    def _occurrences(self, run: tuple[str, ...]) -> int:
+        """Return how often these words follow each other; of no words, the number of all words."""
+        if len(run) < 2:
+            return self.counts[run[0]] if run else self.counts.total()
+        wanted, before = list(run), len(run) - 1
+        return sum(self.texts[i][end - before : end + 1] == wanted for i, end in self.ends.get(run[-2:], ()))
+
+
 class NgramControl:
     """Chooses the choice whose words are most likely after the question, by a word n-gram model with stupid backoff.
 
     Source: Brants et al. 2007, "Large Language Models in Machine Translation"; the factor 0.4 is theirs.
     """
 
-    def __init__(self, texts: Iterable[str], *, order: int = 5) -> None:
-        self.order = order
-        self.counts: list[Counter[tuple[str, ...]]] = [Counter() for _ in range(order + 1)]
-        for text in texts:
-            tokens = words(text)
-            self.counts[0][()] += len(tokens)
-            for size in range(1, order + 1):
-                self.counts[size].update(zip(*(tokens[i:] for i in range(size)), strict=False))
+    def __init__(self, index: WordIndex, *, order: int = 5) -> None:
+        self._index, self._order = index, order
 
     def scores(self, item: ExamItem) -> list[float]:
         """Return, for each choice, the product of its words' relative frequencies after the question."""
@@ -62,11 +76,10 @@ class NgramControl:
     def _frequency(self, context: Sequence[str], word: str) -> float:
         """Return a relative frequency in [0, 1], multiplied by 0.4 for each word by which the context was shortened."""
         factor = 1.0
-        for size in range(min(self.order - 1, len(context)), -1, -1):
+        for size in range(min(self._order - 1, len(context)), -1, -1):
             history = tuple(context[len(context) - size :])
-            count = self.counts[size + 1][(*history, word)]
-            if count:
-                return factor * count / self.counts[size][history]
+            if count := self._index.occurrences((*history, word)):
+                return factor * count / self._index.occurrences(history)
             factor *= 0.4
         return 0.0
 
@@ -79,14 +92,8 @@ class OverlapModel:
     choice.
     """
 
-    def __init__(self, texts: Iterable[str], *, longest: int = 16) -> None:
-        self.longest = longest
-        self._texts = [words(text) for text in texts]
-        self._counts = Counter(token for tokens in self._texts for token in tokens)
-        self._ends: defaultdict[tuple[str, str], list[tuple[int, int]]] = defaultdict(list)
-        for i, tokens in enumerate(self._texts):
-            for j, pair in enumerate(pairwise(tokens), start=1):
-                self._ends[pair].append((i, j))
+    def __init__(self, index: WordIndex, *, longest: int = 16) -> None:
+        self._index, self._longest = index, longest
 
     def scores(self, item: ExamItem) -> list[tuple[int, int]]:
         """Return, for each choice, the length of the longest run that ends with it, and how often the run occurs."""
@@ -94,11 +101,11 @@ class OverlapModel:
         return [self._run([*asked, *words(choice)]) for choice in item.choices]
 
     def _run(self, tokens: list[str]) -> tuple[int, int]:
-        times = self._counts[tokens[-1]]
+        times = self._index.counts[tokens[-1]]
         best = int(times > 0)
-        for i, end in self._ends.get((tokens[-2], tokens[-1]), ()):
-            length, text = 2, self._texts[i]
-            most = min(len(tokens), self.longest, end + 1)
+        for i, end in self._index.ends.get((tokens[-2], tokens[-1]), ()):
+            length, text = 2, self._index.texts[i]
+            most = min(len(tokens), self._longest, end + 1)
             while length < most and text[end - length] == tokens[-1 - length]:
                 length += 1
             if length > best:
@@ -111,32 +118,36 @@ class PairCounter:
     """Chooses the choice that occurs most often in one sentence with the item's subjects; among equals, on one page."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        self._pages = [_joined(text) for text in texts]
-        self._sentences = [[_joined(sentence) for sentence in _SENTENCE_END.split(text)] for text in texts]
-        self._with = cache(self._places_of)
+        self._pages = _Places(texts)
+        self._sentences = _Places(sentence for text in texts for sentence in _SENTENCE_END.split(text))
 
     def scores(self, item: ExamItem) -> list[tuple[int, int]]:
         """Return, for each choice, the numbers of sentences and of pages that it shares with the subjects."""
-        subjects = [self._with(subject) for subject in item.subjects]
-        choices = [self._with(choice) for choice in item.choices]
-        return [
-            (
-                sum(len(sentences & others) for others, _ in subjects),
-                sum(len(pages & others) for _, others in subjects),
-            )
-            for sentences, pages in choices
-        ]
 
-    def _places_of(self, phrase: str) -> tuple[set[tuple[int, int]], set[int]]:
-        """Return the sentences, as (page, place), and the pages that have the phrase."""
-        named = _joined(phrase)
-        pages = {number for number, page in enumerate(self._pages) if named in page}
-        places = ((page, place) for page in pages for place in range(len(self._sentences[page])))
-        return {(page, place) for page, place in places if named in self._sentences[page][place]}, pages
+        def shared(places: _Places, choice: str) -> int:
+            return sum(len(places.of(choice) & places.of(subject)) for subject in item.subjects)
+
+        return [(shared(self._sentences, choice), shared(self._pages, choice)) for choice in item.choices]
 
 
-def _joined(text: str) -> str:
-    return f" {' '.join(words(text))} "
+class _Places:
+    """Finds the texts, by number, that have a phrase of whole words."""
+
+    def __init__(self, texts: Iterable[str]) -> None:
+        self._texts: list[str] = []
+        self._having: defaultdict[str, set[int]] = defaultdict(set)
+        for number, tokens in enumerate(map(words, texts)):
+            self._texts.append(f" {' '.join(tokens)} ")
+            for token in tokens:
+                self._having[token].add(number)
+        self.of = cache(self._of)
+
+    def _of(self, phrase: str) -> set[int]:
+        """Return the numbers of the texts."""
+        named = words(phrase)
+        found = set.intersection(*(self._having.get(word, set()) for word in named)) if named else set()
+        spelt = f" {' '.join(named)} "
+        return found if len(named) < 2 else {number for number in found if spelt in self._texts[number]}
 
 
 def credit(scores: Sequence[Any], gold: int) -> float:
@@ -155,7 +166,8 @@ def accuracy(control: Control, items: Sequence[ExamItem]) -> float:
 
 def controls_from(texts: Sequence[str]) -> dict[str, Control]:
     """Return the controls that answer from counts of words and phrases in these texts."""
-    return {"ngram": NgramControl(texts), "overlap": OverlapModel(texts), "pairs": PairCounter(texts)}
+    index = WordIndex(texts)
+    return {"ngram": NgramControl(index), "overlap": OverlapModel(index), "pairs": PairCounter(texts)}
 
 
 def shares_by_kind(controls: Mapping[str, Control], items: Sequence[ExamItem]) -> dict[str, dict[str, float]]:
