@@ -27,8 +27,10 @@ from training.generate.spread import is_spread
 # Families whose layers treat each position by itself, except in attention that takes nothing but scaled products.
 FAMILIES = ("llama", "mistral", "olmo2", "olmo3", "qwen2", "qwen3", "qwen3_moe")
 PIECES = "pedigree_pieces"  # the name of the attention, as transformers knows it
-LEAST_SHARED = 16  # tokens that rows must have in common at their beginning to share them, in training
-LEAST_READ = 4  # … and where answers are only scored
+# Tokens that rows must have in common at their beginning to share them. In training each piece costs as much as some
+# dozen tokens of a small model (docs/log/decisions/0047-passes-without-padding.md).
+LEAST_SHARED = 48
+LEAST_READ = 4  # where answers are only scored
 SLACK = 4  # tokens by which rows are padded whose attention is then computed at once
 BLOCK = 256  # queries whose attention is computed at once
 TILE_LOGITS = 2**20  # numbers in the logits that are computed at once, which fit into a processor's cache

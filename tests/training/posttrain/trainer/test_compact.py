@@ -51,12 +51,12 @@ def batch(*, left=False):
     Of the three and the two rows of almost one length, the two are longer than a block.
     """
     generator = torch.Generator().manual_seed(1)
-    lengths = [40, 70, 60, 33, 33, 300, 20, 45, 47, 47, 298]
+    lengths = [70, 100, 90, 63, 63, 300, 20, 45, 47, 47, 298]
     ids = torch.randint(2, 300, (len(lengths), max(lengths)), generator=generator)
-    ids[1, :30], ids[2, :25], ids[4] = ids[0, :30], ids[0, :25], ids[3]
+    ids[1, :60], ids[2, :55], ids[4] = ids[0, :60], ids[0, :55], ids[3]
     mask = torch.stack([torch.arange(max(lengths)) < length for length in lengths]).long()
     labels = ids.masked_fill(mask == 0, -100)
-    labels[:, :18], labels[2, 50:], labels[6] = -100, -100, -100
+    labels[:, :18], labels[2, 80:], labels[6] = -100, -100, -100
     if left:
         ids, mask, labels = (
             torch.stack([row.roll(max(lengths) - length) for row, length in zip(one, lengths, strict=True)])
@@ -116,8 +116,8 @@ def test_in_bf16_the_log_probabilities_are_those_of_trl_up_to_its_rounding():
 def test_what_rows_share_and_what_follows_their_last_trained_token_is_not_computed():
     given = batch()
     packed = passes.pack(given["input_ids"], given["attention_mask"].bool(), given["labels"][:, 1:] != -100)
-    # Each row without its last token, after which nothing is trained; 25 tokens that three rows share, and a row twice.
-    needed = (39 + 69 + 49 - 2 * 25) + 32 + (299 + 297) + (44 + 46 + 46)
+    # Each row without its last token, after which nothing is trained; 55 tokens that three rows share, and a row twice.
+    needed = (69 + 99 + 79 - 2 * 55) + 62 + (299 + 297) + (44 + 46 + 46)
     padding = 2 + 2
     assert len(packed.tokens_N) == needed + padding
     assert sum(piece.tokens for piece in packed.pieces) == len(packed.tokens_N)
