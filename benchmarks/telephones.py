@@ -12,8 +12,8 @@ precision (the share of these in them and all that is replaced in `-` texts) by 
 numbers of each country's plan, drawn by the seed, into `telephone_sentences.tsv` (`#`; in `-` texts each 9 is any
 digit): a set that no rule was changed by, as long as its misses are not read. `lines` prints what is
 replaced in lines of real texts that hold digits and no number that phonenumbers finds; `--peers` is a folder with
-phonenumbers, which is not among the project's packages. `plans` writes `training/data/filter/lists/telephone_plans.txt`
-anew.
+phonenumbers, which is not among the project's packages. `plans` writes `telephone_plans.txt` and `telephone_forms.txt`
+in `training/data/filter/lists` anew.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -36,9 +37,9 @@ SENTENCES = Path(__file__).parent / "telephones.tsv"
 FRAMES = Path(__file__).parent / "telephone_sentences.tsv"
 
 
-def found_in(text: str) -> tuple[int, int, int]:
+def found_in(locale: str, text: str) -> tuple[int, int, int]:
     """Return how many marked numbers a text has, how many of them are replaced, and what is replaced if it has none."""
-    redacted, counts = personal_data.redact(re.sub("[⟦⟧]", "", text), ("phone",))
+    redacted, counts = personal_data.redact(re.sub("[⟦⟧]", "", text), ("phone",), language=locale.partition("-")[0])
     numbers = re.findall("⟦(.*?)⟧", text)
     found = sum(number not in redacted for number in numbers)
     return len(numbers), found, counts.get("phone", 0) if not numbers else 0
@@ -49,7 +50,7 @@ def sentences() -> dict[str, dict[str, tuple[int, int, int]]]:
     sums: dict[str, dict[str, tuple[int, int, int]]] = defaultdict(lambda: defaultdict(lambda: (0, 0, 0)))
     for line in SENTENCES.read_text("utf-8").splitlines():
         name, locale, _, text = line.split("\t")
-        one = found_in(text.replace("\\n", "\n"))
+        one = found_in(locale, text.replace("\\n", "\n"))
         for place in (locale, "all"):
             before = sums[name][place]
             sums[name][place] = (before[0] + one[0], before[1] + one[1], before[2] + one[2])
@@ -100,7 +101,7 @@ def print_drawn(peer: Any, seed: int) -> None:
     sums: dict[str, list[int]] = defaultdict(lambda: [0, 0, 0])
     for locale, text in drawn(peer, seed):
         for place in (locale, "all"):
-            sums[place] = [sum(pair) for pair in zip(sums[place], found_in(text), strict=True)]
+            sums[place] = [sum(pair) for pair in zip(sums[place], found_in(locale, text), strict=True)]
     for locale, (numbers, found, wrong) in sorted(sums.items()):
         recall, precision = found / numbers, found / max(1, found + wrong)
         print(f"{locale:8}{numbers:5} numbers, recall {recall:.3f}, precision {precision:.3f}")
@@ -135,22 +136,90 @@ def print_lines(peer: Any) -> None:
     )
 
 
+# Languages in which the ways of writing of a region are looked for; the others only on hosts of the region, because
+# bare digits are numbers there.
+LANGUAGES = {
+    "AE": "ar", "AL": "sq", "AM": "hy", "AR": "es", "AT": "de", "AU": "en", "AZ": "az", "BA": "bs hr sr", "BD": "bn",
+    "BE": "nl fr", "BG": "bg", "BO": "-", "BR": "pt", "BY": "be ru", "CH": "de fr it", "CL": "es", "CN": "zh",
+    "CO": "es", "CR": "-", "CY": "el", "CZ": "cs", "DE": "de", "DK": "da", "DZ": "ar fr", "EC": "es",
+    "EE": "et", "EG": "ar", "ES": "es ca eu gl", "FI": "fi sv", "FR": "fr", "GB": "en cy gd", "GE": "ka", "GR": "el",
+    "GT": "-", "HK": "-", "HR": "hr", "HU": "hu", "ID": "id", "IE": "en ga", "IL": "he",
+    "IN": "hi bn gu kn ml mr pa ta te ur", "IQ": "ar ku", "IR": "fa", "IS": "is", "IT": "it", "JO": "ar",
+    "JP": "ja", "KE": "sw", "KH": "km", "KR": "ko", "KW": "-", "KZ": "kk ru", "LA": "lo", "LB": "ar", "LK": "si ta",
+    "LT": "lt", "LU": "lb", "LV": "lv", "MA": "ar fr", "MD": "ro", "ME": "sr", "MK": "mk", "MM": "my", "MN": "mn",
+    "MT": "mt", "MX": "es", "MY": "ms", "NG": "yo ha ig", "NL": "nl", "NO": "no nb nn", "NP": "ne", "NZ": "en mi",
+    "PE": "es", "PH": "tl", "PK": "ur", "PL": "pl", "PT": "pt", "PY": "es", "RO": "ro", "RS": "sr", "RU": "ru",
+    "SA": "ar", "SE": "sv", "SG": "-", "SI": "sl", "SK": "sk", "TH": "th", "TN": "-", "TR": "tr", "TW": "zh",
+    "TZ": "sw", "UA": "uk", "UY": "-", "UZ": "uz", "VE": "es", "VN": "vi", "ZA": "af en",
+}  # fmt: skip
+
+
 def write_plans(peer: Any, file: Path) -> None:
     """Write country code, national prefix, whether it must be written, and the pattern of each region's numbers."""
     lines: dict[str, None] = {}
     for region in sorted(peer.SUPPORTED_REGIONS):
         plan = peer.PhoneMetadata.metadata_for_region(region)
-        rules = [form.national_prefix_formatting_rule or "" for form in plan.number_format]
-        is_optional = any(form.national_prefix_optional_when_formatting for form in plan.number_format)
-        must = plan.national_prefix == "0" and not is_optional and any(rule[:1] in ("0", "$") for rule in rules)
         pattern = plan.general_desc.national_number_pattern
-        lines[f"{plan.country_code} {plan.national_prefix or '-'} {int(must)} {pattern}"] = None
+        lines[f"{plan.country_code} {plan.national_prefix or '-'} {int(_must_have_prefix(plan))} {pattern}"] = None
     head = (
         "# Country code, national prefix (- if there is none), whether it must be written (1 or 0), and pattern of a\n"
         f"# national number of each plan. From the metadata of libphonenumber by phonenumbers {peer.__version__}\n"
         "# (Apache License 2.0), by `python -m benchmarks.telephones plans`.\n"
     )
     file.write_text(head + "".join(f"{line}\n" for line in lines), "utf-8")
+
+
+def write_forms(peer: Any, file: Path) -> None:
+    """Write region, languages, national prefix, whether it must be written, groups of digits, and pattern of numbers."""
+    head = (
+        "# Region (as a top-level domain), its languages, national prefix (- if there is none), whether it must be\n"
+        "# written (1 or 0), sizes of the groups of digits after it, and pattern of a number of any kind. From the\n"
+        f"# metadata of libphonenumber by phonenumbers {peer.__version__} (Apache License 2.0), by\n"
+        "# `python -m benchmarks.telephones plans`.\n"
+    )
+    lines = []
+    for region, languages in LANGUAGES.items():
+        plan = peer.PhoneMetadata.metadata_for_region(region)
+        top = "uk" if region == "GB" else region.lower()
+        groups = ";".join(dict.fromkeys(_sizes(form.pattern) for form in _ways_of_writing(plan)))
+        written = f"{plan.national_prefix or '-'} {int(_is_dialled_with_prefix(peer, region, plan))} {groups}"
+        lines.append(f"{top} {languages.replace(' ', ',')} {written} {_of_any_kind(plan)}\n")
+    file.write_text(head + "".join(lines), "utf-8")
+
+
+def _ways_of_writing(plan: Any) -> list[Any]:
+    """Return the formats of a plan that divide a number, with those that people also use."""
+    name = f"alt_format_{plan.country_code}"
+    try:
+        others = getattr(import_module(f"phonenumbers.data.{name}"), f"PHONE_{name.upper()}")
+    except ModuleNotFoundError:
+        others = []
+    return [form for form in (*plan.number_format, *others) if form.pattern.count("(") > 1]
+
+
+def _sizes(pattern: str) -> str:
+    """Return the sizes of a format's groups, as in `3-3,4`."""
+    return "-".join(re.sub(r"\\d|[{}]", "", group) or "1" for group in re.findall(r"\((.*?)\)", pattern))
+
+
+def _must_have_prefix(plan: Any) -> bool:
+    rules = [form.national_prefix_formatting_rule or "" for form in plan.number_format]
+    is_optional = any(form.national_prefix_optional_when_formatting for form in plan.number_format)
+    return plan.national_prefix == "0" and not is_optional and any(rule[:1] in ("0", "$") for rule in rules)
+
+
+def _is_dialled_with_prefix(peer: Any, region: str, plan: Any) -> bool:
+    """Whether the national prefix stands before landline and mobile numbers of a region as they are written in it."""
+    kinds = peer.PhoneNumberType.FIXED_LINE, peer.PhoneNumberType.MOBILE
+    examples = [peer.example_number_for_type(region, kind) for kind in kinds]
+    written = [peer.format_number(number, peer.PhoneNumberFormat.NATIONAL) for number in examples]
+    return _must_have_prefix(plan) and all(text.lstrip("(").startswith(plan.national_prefix) for text in written)
+
+
+def _of_any_kind(plan: Any) -> str:
+    kinds = (plan.fixed_line, plan.mobile, plan.toll_free, plan.shared_cost, plan.premium_rate, plan.voip, plan.uan)
+    patterns = (kind.national_number_pattern for kind in kinds if kind)
+    return "|".join(dict.fromkeys(pattern for pattern in patterns if pattern))
 
 
 def main() -> None:
@@ -168,7 +237,9 @@ def main() -> None:
     import phonenumbers
 
     if options.part == "plans":
-        write_plans(phonenumbers, Path(personal_data.__file__).parent / "lists" / "telephone_plans.txt")
+        lists = Path(personal_data.__file__).parent / "lists"
+        write_plans(phonenumbers, lists / "telephone_plans.txt")
+        write_forms(phonenumbers, lists / "telephone_forms.txt")
     elif options.part == "drawn":
         print_drawn(phonenumbers, options.seed)
     else:

@@ -19,6 +19,7 @@ from math import prod
 from urllib.parse import unquote
 
 from training.data.filter import telephones
+from training.data.filter.telephone_plans import forms_of
 from training.data.filter.telephones import LETTERS, OTHER_NUMBER, PAIRS_OF_EIGHT, before, digits_of
 from training.data.public_suffixes import is_top_level
 
@@ -37,18 +38,27 @@ PLACEHOLDERS = {
 Span = tuple[int, int]
 
 
-def redact(text: str, kinds: Collection[str]) -> tuple[str, dict[str, int]]:
+def redact(text: str, kinds: Collection[str], *, language: str = "", url: str = "") -> tuple[str, dict[str, int]]:
     """Return the text with personal data of these kinds replaced, and the number replaced of each kind found.
 
+    The language and the address tell in which countries' forms telephone numbers are written.
     Applied again it changes nothing, unless numbers stand together without a sign between them.
     """
     counts: dict[str, int] = {}
     plain = _in_plain_digits(text)
-    for kind, find in _FINDERS:  # in this order, because a secret may contain an e-mail address, for example
+    forms = forms_of(language, _top_of(url))
+    finders = (*_FINDERS, ("phone", lambda text: telephones.find(text, _near_digits(text), forms)))
+    for kind, find in finders:  # in this order, because a secret may contain an e-mail address, for example
         if kind in kinds and (spans := list(find(plain))):
             text, plain = (_replaced(one, spans, PLACEHOLDERS[kind]) for one in (text, plain))
             counts[kind] = counts.get(kind, 0) + len(spans)
     return text, counts
+
+
+def _top_of(url: str) -> str:
+    """Return the country's top-level domain of an address; "" if it has none."""
+    top = re.match(r"(?i)\w+://[^/?#:]*\.([a-z]{2})(?![^/?#:])", url)
+    return top[1].lower() if top else ""
 
 
 _DIGITS_OF_SCRIPTS = "".join(
@@ -691,5 +701,4 @@ _FINDERS: tuple[tuple[str, Callable[[str], Iterator[Span]]], ...] = (
     ("national_id", _finding_numbers(_NAMED_NATIONAL, _is_named_national)),
     ("ip", _finding_numbers(_IPV4, _is_public_ipv4)),
     ("ip", _finding(_IPV6, _is_public_ipv6)),
-    ("phone", lambda text: telephones.find(text, _near_digits(text))),
 )

@@ -14,7 +14,7 @@ from functools import cache, lru_cache
 from itertools import accumulate
 from pathlib import Path
 
-from training.data.filter.telephone_plans import has_country, is_international, is_national
+from training.data.filter.telephone_plans import Form, every_form, has_country, is_international, is_national, written
 
 WORDS = Path(__file__).parent / "lists" / "telephone_words.txt"
 Span = tuple[int, int]
@@ -61,10 +61,10 @@ _EXTENSION = re.compile(
 # What digits are not.
 _GROUPED = re.compile(r"[1-9]\d{0,2}(?:[ .\u00a0\u2009\u202f]\d{3}){1,}")  # as thousands are
 _AMOUNT = re.compile(r"\+\d{1,3}(?:[ .\u00a0\u2009\u202f]\d{3})+")
-# Years, and bands of mobile networks.
+# Years, also of a file (44/2018), and bands of mobile networks.
 _YEARS = re.compile(
     rf"(?:(?:19|20)\d\d{_SEPARATOR}{{1,3}})+(?:(?:19|20)\d\d|\d\d)\Z"
-    r"|(?:(?:850|900|1800|1900|2100)/)+(?:900|1800|1900|2100)\Z"
+    r"|(?:(?:850|900|1800|1900|2100)/)+(?:900|1800|1900|2100)\Z|[\d/]+/(?:19|20)\d\d\Z"
 )
 _DATE = re.compile(
     r"(?:19|20)\d{2}[ .\-/](?:0?[1-9]|1[0-2])[ .\-/](?:0?[1-9]|[12]\d|3[01])(?!\d)"
@@ -118,9 +118,18 @@ _SELF_SAID = re.compile(
 _CHINESE = re.compile(r"1[3-9]\d{9}\Z")
 # Digits and signs that a number goes on from; a short name in capitals, of a tax or register; a sign of counting.
 _OTHER_BEFORE = re.compile(
-    r"\d[ \t.,\-/]{0,2}\Z|[\-/.+=#_]\Z|\b(?!SAC\b|TEL\b|FAX\b|WA\b)[A-Z]{2,4}:? ?\Z"
+    r"\d[ \t.,\-/]{0,2}\Z|[\-/.+=#_]\Z|\b(?!SAC\b|TEL\b|FAX\b|WA\b)[A-ZΑ-ΩА-ЯЄІЇҐ]{2,6}:? ?\Z"
     r"|(?i:\bn[ro]\.?|nº|n°|№|#) ?(?:\w+ )?\Z"
 )
+_COUNTER = re.compile(r"\d+(?:, |(?<=\D\d) |(?<=\D\d\d) )\Z")  # a price or the number of a gate right before
+_MORE = re.compile(r"[ .\-\u00a0]?\(?\d")
+_DAY_OR_HOST = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])|(?:[12]?\d?\d\.){3}[12]?\d?\d")
+_VALUE = re.compile(r"[=<>\[{'\"]\Z|\w[\"']:\Z|\w\(\Z")  # what stands before values in code
+_APART_AFTER = re.compile(r"\s*(?:[.,;:!?()\]»”\"|\n·•–—。，、；！？）」』]|-\s|\Z)")
+_LAST_WORD = re.compile(r"[^\W\d_][\w'’]*\.?\Z")
+_SHORT_WORD = re.compile(r"(?:\A|\s)(?=[^\W\d_])[^\WA-ZА-Я]{1,5} \Z")  # such as at, au, unter
+_IN_GROUPS = re.compile(r"\d+(?:[ .\-]\d+){2,}\Z")
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:[ .,\u00a0\u202f]\d{3})+(?![\d])")
 _POSTCODE = re.compile(r"\d{5}-\d{3}\Z")
 # After a word for a booking: the sign of its number. After digits in threes: what they count, or the year of a count.
 _NUMERAL = re.compile(r"(?i)\s*(?:no?[.:]?o?|n°|#|c\.|nr[.:]?|num[.:]?|szam)\s*\Z")
@@ -188,8 +197,11 @@ def _by_first(patterns: Iterable[str]) -> Iterator[str]:
     yield from (rf"{first}(?:{'|'.join(rest)})" for first, rest in rests.items())
 
 
-def find(text: str, near: Iterable[Span]) -> Iterator[Span]:
-    """Yield the positions of telephone numbers in these parts of a text, which are near digits; none overlaps."""
+def find(text: str, near: Iterable[Span], forms: tuple[Form, ...] = ()) -> Iterator[Span]:
+    """Yield the positions of telephone numbers in these parts of a text, which are near digits; none overlaps.
+
+    `forms` are those of the countries that the text comes from, if they are known.
+    """
     done = 0
     for start, end in near:
         formed = sorted(
@@ -198,7 +210,7 @@ def find(text: str, near: Iterable[Span]) -> Iterator[Span]:
             for match in pattern.finditer(text, start, end)
             if is_meant(match)
         )
-        for first, last in sorted([*formed, *_announced(text, start, end, formed, done)]):
+        for first, last in sorted([*formed, *_announced(text, start, end, formed, done, forms)]):
             if first >= done:
                 extension = _EXTENSION.match(text, last)
                 done = extension.end() if extension else last
@@ -256,8 +268,10 @@ _FORMS: tuple[tuple[re.Pattern[str], Callable[[re.Match[str]], bool]], ...] = (
 )
 
 
-def _announced(text: str, start: int, end: int, found: list[Span], last: int) -> Iterator[Span]:
-    """Yield the numbers of a part of a text that a word, a trunk prefix or the number before announces.
+def _announced(
+    text: str, start: int, end: int, found: list[Span], last: int, forms: tuple[Form, ...]
+) -> Iterator[Span]:
+    """Yield the numbers of a part of a text that a word, their form or the number before announces.
 
     `found` are the numbers with a form of their own, in order. They may be thousands, so they are searched by halves.
     """
@@ -272,7 +286,7 @@ def _announced(text: str, start: int, end: int, found: list[Span], last: int) ->
                 last = max(last, stops[ended - 1])
             for stop in _ends(text, piece):
                 span = (piece[0][0], stop)
-                if _is_announced(text, span, last, is_whole=stop == piece[-1][1]):
+                if _is_announced(text, span, last, forms, is_whole=stop == piece[-1][1]):
                     last = stop
                     yield span
                     break
@@ -287,9 +301,15 @@ def _pieces(run: re.Match[str]) -> Iterator[list[Span]]:
     for place in range(1, len(groups)):
         between = text[groups[place - 1][1] : groups[place][0]]
         is_parted = _PARTED.fullmatch(between) or (between.isspace() and text[groups[place][0]] == "0")
+        is_counter = (
+            place == first + 1 and sizes[first] <= 2 and between == " " and text[groups[place][0]] == "0"
+        ) and not _GROUPED.fullmatch(text[groups[first][0] : groups[-1][1]])
         is_remark = between.endswith(" (") and ")" not in text[groups[place][1] :]  # an hour or a year in brackets
-        if (is_parted and sum(sizes[place:]) >= 6 and sum(sizes[first:place]) >= 6) or (
-            is_remark and sum(sizes[first:place]) >= 9
+        after = sum(sizes[place:])
+        if (
+            (is_parted and after >= 6 and sum(sizes[first:place]) >= 6)
+            or (is_remark and sum(sizes[first:place]) >= 9)
+            or (is_counter and after >= 9)
         ):
             yield _with_brackets(text, groups[first:place], base)
             first = place
@@ -316,7 +336,7 @@ def _ends(text: str, groups: list[Span]) -> Iterator[int]:
                 yield stop
 
 
-def _is_announced(text: str, span: Span, last: int, *, is_whole: bool) -> bool:
+def _is_announced(text: str, span: Span, last: int, forms: tuple[Form, ...], *, is_whole: bool) -> bool:
     """Whether the word before digits, their form or the number before says that they are a telephone number."""
     start, end = span
     number = text[start:end]
@@ -338,18 +358,79 @@ def _is_announced(text: str, span: Span, last: int, *, is_whole: bool) -> bool:
         return not (_is_amount(number) and _names_other(clause))
     if is_next and len(clause) < 24 and _NEXT.match(clause) and len(digits) >= (7 if _is_dialled(number) else 9):
         return is_national(digits)
-    if not 9 <= len(digits) <= 12:
+    if not 8 <= len(digits) <= 12:
+        return False
+    kind = written(number, forms)
+    is_code = number.isdigit() and word in ("booked", "number")
+    if kind and not is_code and _is_set_off(text, span, clause, kind):
+        return True
+    if len(digits) < 9:
         return False
     after = after.partition("<")[0]
     kind, between = _first(after)
     if kind in ("said", "label") and (between == " (" or (kind == "said" and _is_dialled(number))):
         return is_national(digits, is_local=between == " (")
-    is_alone = not _OTHER_BEFORE.search(clause) and not re.match(r"[ .\-\u00a0]?\(?\d", after)
+    is_alone = not _OTHER_BEFORE.search(clause) and not _MORE.match(after)
     if not is_alone or _is_ascending(number):
         return False
-    if _CHINESE.match(number) and re.search(r"[\u4e00-\u9fff：]\Z", clause):
+    if _CHINESE.match(number) and re.search(r"[\u4e00-\u9fff：] ?\Z", clause):
         return True
-    return bool(_SELF_SAID.match(number) or (_TRUNK.match(number) and is_national(digits, is_local=False)))
+    return bool(_SELF_SAID.match(number) or (_TRUNK.match(number) and _has_code(number, digits, forms)))
+
+
+def _is_set_off(text: str, span: Span, clause: str, kind: str) -> bool:
+    """Whether a number in a form of its country stands as telephone numbers do: apart, or right behind a name.
+
+    `kind` is how it is written. With a national prefix and groups it may stand anywhere.
+    """
+    start, end = span
+    number = text[start:end]
+    beside = _COUNTER.sub("", clause) if kind in ("prefixed", "led") else clause
+    is_other = _OTHER_BEFORE.search(beside) or OTHER_NUMBER.search(clause) or _MORE.match(text, end)
+    if is_other or _is_ascending(number) or _DAY_OR_HOST.fullmatch(number):
+        return False
+    if kind == "prefixed":
+        return True
+    is_apart = _APART_AFTER.match(text, end) is not None
+    is_in_threes, is_bare = _GROUPED.fullmatch(number) is not None, number.isdigit()
+    is_behind = _is_behind_name(clause, is_bare=is_bare, is_in_threes=is_in_threes)
+    if kind == "led" and is_bare:
+        return is_apart or is_behind or _SHORT_WORD.search(clause) is not None
+    if kind == "grouped" and not is_in_threes and _IN_GROUPS.match(number):
+        return is_apart or is_behind
+    return is_apart and is_behind and not (is_in_threes and _in_threes(text, start, end))
+
+
+def _has_code(number: str, digits: str, forms: tuple[Form, ...]) -> bool:
+    """Whether a number has an area code in brackets, or a national prefix as a country writes it.
+
+    In a text of other countries it must be one of ten digits, as most are.
+    """
+    if number[0] == "(":
+        return is_national(digits, is_local=False)
+    is_own = written(number, forms) in ("prefixed", "grouped")
+    return is_own or (len(digits) >= (10 if forms else 9) and written(number, every_form()) in ("prefixed", "grouped"))
+
+
+def _is_behind_name(clause: str, *, is_bare: bool, is_in_threes: bool) -> bool:
+    """Whether a text ends with a sign, or with a name: a word in capitals or of a script that has none.
+
+    The first word of a sentence is no name of the owner of bare digits. One without capitals is none of an amount's.
+    """
+    before = clause.rstrip(" \t\u00a0")
+    word = _LAST_WORD.search(before)
+    if word is None:
+        return not (before[-1:].isalnum() or (is_bare and _VALUE.search(before)))
+    first = word[0][0]
+    if not first.isupper():
+        return not first.islower() and not is_in_threes
+    return not is_bare or before[: word.start()].rstrip()[-1:] not in ("", ".", "!", "?")
+
+
+def _in_threes(text: str, start: int, end: int) -> bool:
+    """Whether another amount in groups of three stands beside a number."""
+    beside = text[max(0, start - _MOST_BEFORE) : start], text[end : end + _MOST_AFTER]
+    return any(_THOUSANDS.search(one) for one in beside)
 
 
 def _is_amount(number: str) -> bool:
@@ -416,7 +497,8 @@ def _is_counted(number: str, word: str, between: str, after: str) -> bool:
 def _is_ascending(number: str) -> bool:
     """Whether groups of two digits grow to 50 at most, as those of a lottery do."""
     groups = _GROUP.findall(number)
-    return all(len(group) == 2 for group in groups) and groups == sorted(groups) and groups[-1] <= "50"
+    is_row = all(len(group) == 2 for group in groups) and len(set(re.findall(r"\D+", number))) == 1
+    return is_row and groups == sorted(set(groups)) and groups[-1] <= "50"
 
 
 @lru_cache(maxsize=2)  # for all ends that a number may have, the clause is the same
