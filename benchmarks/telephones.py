@@ -170,7 +170,7 @@ def write_plans(peer: Any, file: Path) -> None:
 
 
 def write_forms(peer: Any, file: Path) -> None:
-    """Write region, languages, national prefix, whether it must be written, groups of digits, and pattern of numbers."""
+    """Write top-level domain, languages, national prefix, whether it must be written, groups and pattern of each."""
     head = (
         "# Region (as a top-level domain), its languages, national prefix (- if there is none), whether it must be\n"
         "# written (1 or 0), sizes of the groups of digits after it, and pattern of a number of any kind. From the\n"

@@ -130,4 +130,6 @@ def _shown(text: str, page: Page, recipe: FilterRecipe) -> str:
     if "personal_data" not in recipe.rules:
         return text
     before, after = page.redacted
-    return after if before == text else personal_data.redact(text, recipe.personal_data)[0]
+    if before == text:
+        return after
+    return personal_data.redact(text, recipe.personal_data, language=page.language, url=page.url)[0]

@@ -32,6 +32,7 @@ FILTER = Stage(
     data_files=(
         "data/filter/lists/toxic.urls.txt",
         "data/filter/lists/fineweb2_limits.tsv",
+        "data/filter/lists/telephone_forms.txt",
         "data/filter/lists/telephone_plans.txt",
         "data/filter/lists/telephone_words.txt",
     ),

@@ -1,7 +1,8 @@
 """Find telephone numbers: digits of some country's numbering plan that a form or a word announces.
 
 International numbers and those of North America and Russia have a form of their own. Any other number needs a word for
-telephone in its clause (`lists/telephone_words.txt`), or a form that begins with a trunk prefix.
+telephone in its clause (`lists/telephone_words.txt`), or a form in which the countries that the text comes from write
+theirs; without a national prefix it must also stand apart, or behind a name.
 """
 
 from __future__ import annotations
@@ -129,7 +130,7 @@ _APART_AFTER = re.compile(r"\s*(?:[.,;:!?()\]»”\"|\n·•–—。，、；�
 _LAST_WORD = re.compile(r"[^\W\d_][\w'’]*\.?\Z")
 _SHORT_WORD = re.compile(r"(?:\A|\s)(?=[^\W\d_])[^\WA-ZА-Я]{1,5} \Z")  # such as at, au, unter
 _IN_GROUPS = re.compile(r"\d+(?:[ .\-]\d+){2,}\Z")
-_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:[ .,\u00a0\u202f]\d{3})+(?![\d])")
+_THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:[ .,\u00a0\u202f]\d{3})+(?!\d)")
 _POSTCODE = re.compile(r"\d{5}-\d{3}\Z")
 # After a word for a booking: the sign of its number. After digits in threes: what they count, or the year of a count.
 _NUMERAL = re.compile(r"(?i)\s*(?:no?[.:]?o?|n°|#|c\.|nr[.:]?|num[.:]?|szam)\s*\Z")

@@ -10,7 +10,10 @@ import tldextract
 from benchmarks.telephones import sentences
 from tests.training.data.planted import planted
 from training.data.filter import personal_data, telephones
+from training.data.filter.judge import make_rules
 from training.data.filter.personal_data import PLACEHOLDERS, iban_holds, luhn_holds, redact, verhoeff_holds
+from training.data.filter.rule import Page
+from training.data.filter.settings import FilterRecipe
 
 KINDS = tuple(PLACEHOLDERS)
 
@@ -429,6 +432,45 @@ NO_ADDRESSES = (
 @pytest.mark.parametrize("text", TELEPHONES)
 def test_a_telephone_number_that_a_word_or_form_announces_is_replaced(text):
     assert redact(text, KINDS)[1] == {"phone": 1}
+
+
+FORMED = (
+    ("da", "Klaverstemmer på Amager, Søren {}.", "32 55 44 18"), ("pl", "Proszę dać znać Oli ({}).", "698-441-720"),
+    ("it", "Ripetizioni, zona Prati, Chiara {}", "3394417820"), ("es", "hablar con Toño {}", "655 412 908"),
+    ("fr", "laisser un message au {} ce soir", "0123408526"), ("ro", "Lăcătuș sector 3 {}", "021 344 18 20"),
+    ("el", "Ο παπάς ({}) ανοίγει", "2821 044182"), ("en", "Stairlifts from £695, {}, all week.", "0800 028 4417"),
+)  # fmt: skip
+UNFORMED = (
+    ("es", "Brasil 211 049 527, China 1 411 778 724"), ("pl", "ma 698 441 720 obywateli"), ("da", "id = 32554418"),
+    ("da", "Dato (20190312)"), ("en", "ip_address(3221225985)"), ("id", "Suku cadang 0812-441-82 cocok untuk"),
+    ("zh", "范围: 192.168.11.100"), ("uk", "УКПО 0671234567, адреса"), ("es", "Pedido 655412908, fecha"),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("language", "text", "number"), FORMED)
+def test_a_number_in_a_form_of_the_countries_of_its_language_needs_no_word(language, text, number):
+    whole = text.format(number)
+    assert redact(whole, ("phone",), language=language) == (text.format("<PHONE>"), {"phone": 1})
+    assert redact(whole, ("phone",), language="th")[1] == {}
+
+
+@pytest.mark.parametrize(("language", "text"), UNFORMED)
+def test_amounts_days_and_values_in_a_form_of_the_language_stay(language, text):
+    assert redact(text, ("phone",), language=language) == (text, {})
+
+
+def test_the_host_of_a_page_tells_its_country_too():
+    text = "Piano tuner, Mads 32 55 44 18."
+    assert redact(text, ("phone",), language="th", url="https://x.dk/a")[1] == {"phone": 1}
+    assert redact(text, ("phone",), language="th", url="https://x.com/a.dk")[1] == {}
+
+
+@pytest.mark.parametrize(("language", "url"), [("da", "https://x.com/"), ("en", "https://x.dk/"), ("en", "")])
+def test_the_rule_reads_numbers_by_the_language_and_the_address_of_the_page(language, url):
+    page = Page(text="Mads, 32 55 44 18.", url=url, columns={"language": language})
+    (rule,) = make_rules(FilterRecipe(rules=("personal_data",)), None)
+    rule.measure(page)
+    assert page.text == ("Mads, <PHONE>." if url else "Mads, 32 55 44 18.")
 
 
 @pytest.mark.parametrize("extension", [", Durchwahl 12", " ext. 12", " доб. 105", "转12", " (app 3)", "#12"])

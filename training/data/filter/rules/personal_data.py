@@ -23,7 +23,7 @@ def measure(settings: Settings, tools: Tools) -> Answer:
 
     def measured(page: Page) -> str:
         text = page.text
-        page.text, page.redactions = redact(text, settings.personal_data)
+        page.text, page.redactions = redact(text, settings.personal_data, language=page.language, url=page.url)
         page.redacted = (text, page.text)
         if page.redactions:
             page.columns["redactions"] = json.dumps(page.redactions, sort_keys=True)
