@@ -47,8 +47,12 @@ def redact(text: str, kinds: Collection[str], *, language: str = "", url: str = 
     counts: dict[str, int] = {}
     plain = _in_plain_digits(text)
     forms = forms_of(language, _top_of(url))
-    finders = (*_FINDERS, ("phone", lambda text: telephones.find(text, _near_digits(text), forms)))
-    for kind, find in finders:  # in this order, because a secret may contain an e-mail address, for example
+
+    def find_telephones(text: str) -> Iterator[Span]:
+        return telephones.find(text, _near_digits(text), forms)
+
+    # in this order, because a secret may contain an e-mail address, for example
+    for kind, find in (*_FINDERS, ("phone", find_telephones)):
         if kind in kinds and (spans := list(find(plain))):
             text, plain = (_replaced(one, spans, PLACEHOLDERS[kind]) for one in (text, plain))
             counts[kind] = counts.get(kind, 0) + len(spans)
