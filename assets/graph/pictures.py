@@ -8,13 +8,13 @@ Dagster's page fetches nothing.
 from __future__ import annotations
 
 import base64
-import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
 from evaluation.report.figures import Bar, alone, bars_picture, line_picture, thinned
 from training.contract.artifact import Artifact
+from training.contract.progress import METRICS_FILE, read_metrics
 
 MOST_BARS = 16
 MOST_LENGTHS = 1_000_000  # documents of which a histogram is made
@@ -32,7 +32,7 @@ def picture_of(made: Artifact) -> str:
     """Markdown with the picture of an artifact; empty if it holds no numbers that a picture would show better."""
     record = made.record
     drawn = _DRAWN.get(record["asset"])
-    if drawn is None and (made.path / "metrics.jsonl").exists():
+    if drawn is None and (made.path / METRICS_FILE).exists():
         drawn = _losses
     svg = drawn(made) if drawn is not None else ""
     svg = svg or _funnel(made)
@@ -118,12 +118,8 @@ def _decision(made: Artifact) -> str:
 
 def _losses(made: Artifact) -> str:
     """A curve of the training loss by step; empty for a stage that reports no loss."""
-    points = []
-    with open(made.path / "metrics.jsonl", encoding="utf-8") as lines:
-        for line in lines:
-            row = json.loads(line)
-            if isinstance(row.get("loss"), (int, float)) and "step" in row:
-                points.append((float(row["step"]), float(row["loss"])))
+    rows = [row for row in read_metrics(made.path / METRICS_FILE) if isinstance(row.get("loss"), (int, float))]
+    points = [(float(row["step"]), float(row["loss"])) for row in rows if "step" in row]
     title = "loss by step"
     picture = line_picture(title, thinned(points), horizontal="to step")
     return alone(picture, STYLE, title=title) if len(points) > 1 else ""

@@ -18,6 +18,7 @@ from assets.state.chain import partition_key
 from assets.state.references import Damaged, read_reference
 from resources.compute.size import Size
 from training.contract import artifact
+from training.contract.files.writing import regular_bytes
 from training.contract.scopes import asks_for
 from training.contract.user_input.plain_data import read_yaml
 from training.pretrain.capacity.needs import training_operations
@@ -124,7 +125,7 @@ class FirstRun:
         if (asset, partition) not in self._records:
             place = self.folder(asset, partition)
             try:
-                record = json.loads((place / artifact.ARTIFACT_FILE).read_text("utf-8")) if place else None
+                record = json.loads(regular_bytes(place / artifact.ARTIFACT_FILE)) if place else None
             except (OSError, ValueError):
                 return {}  # `compare` reports damage
             if not isinstance(record, dict):

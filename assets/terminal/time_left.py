@@ -5,7 +5,6 @@ A time for which there is none of these is None, not a guess.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any
 from assets.state.cell import Cell
 from assets.state.chain import CHAIN
 from training.contract import artifact
+from training.contract.files.writing import read_sealed
 from training.contract.progress import METRICS_FILE, read_metrics
 
 PRIOR_SECONDS = 10.0  # as if assets that should take so long had taken so long: one short asset decides little
@@ -237,10 +237,10 @@ def _newest(place: Path) -> Iterator[tuple[Path, dict[str, Any]]]:
 def _records(folders: list[Path]) -> Iterator[tuple[Path, dict[str, Any]]]:
     for folder in folders:
         try:
-            record = json.loads((folder / artifact.ARTIFACT_FILE).read_text("utf-8"))
+            record = read_sealed(folder / artifact.ARTIFACT_FILE)
         except (OSError, ValueError):
             continue  # not made, or damaged: `compare` reports it
-        if isinstance(record, dict) and {"seconds", "partition", "settings"} <= record.keys():
+        if {"seconds", "partition", "settings"} <= record.keys():
             yield folder, record
 
 

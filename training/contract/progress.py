@@ -121,8 +121,8 @@ def _ends_with_newline(path: Path) -> bool:
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:
-    """Return the objects in a `metrics.jsonl`, without torn lines that a killed job left. Empty if there is no file."""
-    if not path.exists():
+    """Return the objects in a `metrics.jsonl`, without torn lines that a killed job left. Empty if it is no file."""
+    if not path.is_file():
         return []
     rows = []
     for line in path.read_text("utf-8").splitlines():

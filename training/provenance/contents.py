@@ -40,6 +40,7 @@ import pyarrow.parquet as pq
 import zstandard
 from tokenizers import Tokenizer
 
+from training.contract.files.writing import regular_bytes
 from training.data.crawl.warc import (
     HEADER_END,
     MAX_HEADER_BYTES,
@@ -350,7 +351,7 @@ def _decoded(tokens: Any, offsets: np.ndarray, tokenizer: Tokenizer) -> Iterator
 
 
 def _record(folder: Path) -> dict[str, Any]:
-    return json.loads((folder / "artifact.json").read_text("utf-8"))
+    return json.loads(regular_bytes(folder / "artifact.json"))
 
 
 _TOKENIZERS: dict[Path, Tokenizer] = {}
@@ -360,7 +361,7 @@ def _tokenizer_of(shards: Path) -> Tokenizer:
     """Return the tokenizer of a folder of shards. Raise NotRead if it is not there any more."""
     for name in ("artifact.json", "job.json"):
         try:
-            record = json.loads((shards / name).read_text("utf-8"))
+            record = json.loads(regular_bytes(shards / name))
         except (OSError, ValueError):
             continue
         for one in record.get("inputs", ()):

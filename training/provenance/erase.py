@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 from safetensors.numpy import load_file, save
 
 from training.contract.files.erased import erased_in
+from training.contract.files.writing import regular_bytes
 from training.data.address_lists import AddressList
 from training.data.crawl.crawl import LIST_FILE, READER, SHARDS, read_listing
 from training.data.crawl.erase import overwrite_records
@@ -178,7 +179,7 @@ def _bare(row: Mapping[str, Any]) -> dict[str, Any]:
 def _snapshot_of(folder: Path) -> str:
     for name in ("job.json", "artifact.json"):
         with suppress(OSError, ValueError):
-            return str(json.loads((folder / name).read_text("utf-8")).get("partition", "")).partition("@")[2]
+            return str(json.loads(regular_bytes(folder / name)).get("partition", "")).partition("@")[2]
     return ""
 
 

@@ -36,7 +36,7 @@ from assets.state.chain import CHAIN, descendants
 from assets.state.tombstones import FOLDER, ROW_ASSETS, Tombstone
 from training.contract.artifact import ARTIFACT_FILE, COPY_FILE
 from training.contract.files.erased import erased_in
-from training.contract.files.writing import is_abandoned
+from training.contract.files.writing import is_abandoned, regular_bytes
 from training.data.address_lists import AddressList
 from training.data.crawl.crawl import LIST_FILE, read_listing
 from training.data.crawl.warc import DOCUMENT_TYPES, Damage, read_warc
@@ -285,7 +285,7 @@ def inputs_of(folder: Path) -> list[tuple[str, str]] | None:
     """
     for name in (ARTIFACT_FILE, COPY_FILE, "job.json"):
         with suppress(OSError, ValueError, KeyError, TypeError):
-            entries = json.loads((folder / name).read_text("utf-8"))["inputs"]
+            entries = json.loads(regular_bytes(folder / name))["inputs"]
             return [(one["asset"], one["fingerprint"]) for one in entries if one["asset"] in FROM_THE_CRAWL]
     return None
 

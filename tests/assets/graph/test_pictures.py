@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from types import SimpleNamespace
 from xml.etree import ElementTree
 
@@ -30,6 +31,12 @@ def test_a_funnel_has_a_bar_for_each_reason_of_its_length(tmp_path):
     assert texts == ["records", "in", "200", "<language>", "99", "truncated", "1", "kept", "100"]
     widths = [float(one["width"]) for one in shapes]
     assert widths[0] == 2 * widths[3] and widths[1] == round(widths[0] * 0.495, 1)
+
+
+def test_a_pipe_in_place_of_the_losses_shows_nothing(tmp_path):
+    os.mkfifo(tmp_path / "metrics.jsonl")
+    record = {"asset": "base_model", "counts": None, "metrics": {}, "gates": []}
+    assert picture_of(SimpleNamespace(record=record, path=tmp_path)) == ""
 
 
 def test_a_training_shows_its_loss_and_shards_the_lengths_of_their_documents(tmp_path):

@@ -195,6 +195,11 @@ def test_the_earlier_artifact_is_of_the_partition_or_another_snapshot_or_has_equ
     assert seconds("crawl_archives", "other@new", f"name: other\n{new}") is None
     assert seconds("base_model", "other", "name: other") == 60
     assert seconds("base_model", "other", "name: other\npretrain: {learning_rate: 0.005}") is None
+    (record,) = kitchen.root.glob(f"base_model/*/{artifact.ARTIFACT_FILE}")
+    record.rename(record.with_name("apart"))
+    os.mkfifo(record)
+    assert seconds("base_model", "other", "name: other") is None
+    record.with_name("apart").rename(record)
 
 
 @pytest.mark.parametrize("columns", [80, 60])
