@@ -109,6 +109,25 @@ def test_the_answer_changes_nothing_and_agrees_with_trace(place, page):
     assert models["seconds"] >= sum(made[asset, "kitchen-small"].artifact.record["seconds"] for asset in again) - 0.1
 
 
+@pytest.mark.parametrize("asset", ["base_model", "sft_model", "instruction_data"])
+def test_of_a_version_behind_which_a_record_is_damaged_nothing_is_told_but_that(place, page, asset):
+    record = cells(place)[asset, "kitchen-small"].artifact.path / artifact.ARTIFACT_FILE
+    record.rename(record.with_name("apart"))
+    try:
+        record.write_text("{")
+        told = pedigree("takedown", "--url", page["url"], *WHY, "--dry-run", root=place).answer
+        traced = pedigree("trace", "kitchen-small", "--url", page["url"], root=place)
+    finally:
+        record.with_name("apart").rename(record)
+    (version,) = told["versions"]
+    if asset == "instruction_data":  # no training is behind it
+        assert version["documents"] == 1 and "artifact.json cannot be read" in "".join(told["rows_not_known"])
+        return
+    assert version["documents"] is version["rows"] is None and "artifact.json cannot be read" in version["problem"]
+    assert len(told["not_traced"]) == (asset == "base_model")
+    assert traced.code == 2 and "artifact.json cannot be read" in traced.answer["error"]
+
+
 def records_by_host(place: Path) -> dict[str, set[str]]:
     """Return the ids of all pages in the archives of both snapshots, by another reader of WARC files."""
     found: dict[str, set[str]] = {}

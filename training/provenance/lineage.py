@@ -7,7 +7,6 @@ lineage nevertheless, with a sentence that says so.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -135,13 +134,19 @@ def _node(root: Path, item: InputArtifact) -> Node:
     return Node(item=item, made=made, problem=problem, inputs=fingerprints[0], guards=fingerprints[1], remark=remark)
 
 
-def artifacts_under(root: Path, wanted: Callable[[str], bool] = lambda asset: True) -> Iterator[Artifact]:
-    """Yield the committed artifacts under a root whose assets are wanted; damaged ones are left out."""
+def artifacts_under(
+    root: Path,
+    wanted: Callable[[str], bool] = lambda asset: True,
+    damaged: Callable[[str], object] = lambda problem: None,
+) -> Iterator[Artifact]:
+    """Yield the committed artifacts under a root whose assets are wanted; `damaged` is told of the others."""
     for folder in sorted(root.glob("*/*/artifact.json")):
         if wanted(folder.parts[-3]):
-            with suppress(Damaged):
+            try:
                 if made := artifact.find(folder.parent):
                     yield made
+            except Damaged as problem:
+                damaged(str(problem))
 
 
 # Trainings
@@ -165,10 +170,13 @@ class Training:
 def trainings_of(lineage: Lineage) -> list[Training]:
     """Return every training that went into an artifact, the last one first.
 
-    Trainings without a plan are left out. Raise DataError if a plan or a trained model does not exist any more.
+    Trainings without a plan are left out. Raise DataError if a plan or a model does not exist any more or its record
+    cannot be read: nobody knows which trainings were before it.
     """
     found = []
     for node in lineage.nodes.values():
+        if node.made is None and node.item.asset.endswith("_model"):
+            raise DataError(node.problem)
         plans = _plans_of(lineage, node)
         if plans and node.item.asset.endswith("_model"):
             found.append(Training(node, plans[0].usable, _opened_plan(plans[0]), _ledger_of(node.usable)))

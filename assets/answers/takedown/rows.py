@@ -139,11 +139,13 @@ def rows_of(
 
 def _not_indexed(root: Path, known: Iterable[RowIndex]) -> Iterator[str]:
     have = {(asset, item.digest) for index in known for asset, item in index.inputs.items()}
+    damaged: list[str] = []
     others: list[Artifact] = [
         made
-        for made in artifacts_under(root, lambda asset: asset in WITH_ROWS)
+        for made in artifacts_under(root, lambda asset: asset in WITH_ROWS, damaged.append)
         if (made.record["asset"], made.digest) not in have
     ]
+    yield from (f"{one}; what its rows repeat is known from their index alone, if there is one" for one in damaged)
     for made in sorted(others, key=lambda one: (one.record["asset"], one.record["partition"])):
         place = f"{made.record['asset']} [{made.record['partition']}] {made.fingerprint[:12]}"
         yield f"The rows of {place} are in no index: whether they repeat a page is not known."

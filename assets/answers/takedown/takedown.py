@@ -441,8 +441,8 @@ def _models(
         if made.fingerprint not in by_model:
             try:
                 tracer = Tracer(lineage_of(root, made))
-                rows_in[made.fingerprint] = sum(rows.get(name, 0) for name in tracer.lineage.nodes)
                 own = seen_by(tracer, asked.targets, also, known)
+                rows_in[made.fingerprint] = sum(rows.get(name, 0) for name in tracer.lineage.nodes)
                 by_model[made.fingerprint] = [
                     {"fingerprint": training.node.item.fingerprint, **told}
                     for training, told in zip(tracer.trainings, own, strict=True)
@@ -451,7 +451,8 @@ def _models(
                 by_model[made.fingerprint] = str(error)
         return by_model[made.fingerprint]
 
-    for made in artifacts_under(root, lambda asset: asset in ("base_model", "long_context_model")):
+    on_pages = artifacts_under(root, lambda asset: asset in ("base_model", "long_context_model"), problems.append)
+    for made in on_pages:
         own = seen(made)
         if isinstance(own, str):
             problems.append(own)
