@@ -8,11 +8,16 @@ from pathlib import Path
 
 import pytest
 
+from assets.state.references import aside
 from tests.cluster.minis3 import MiniS3
+from tests.jobs import job_by_hand
+from tests.outside import importable
 from training.contract import artifact
 from training.contract.files import objects, stored_root
 from training.contract.files.objects import Objects, StoreDown
 from training.contract.job import DataError, InputArtifact, RefusedInput
+from training.contract.running.runner import run_job
+from training.contract.stage import Stage
 
 PLACE = "documents/0123456789abcdef0123456789abcdef"
 
@@ -151,3 +156,42 @@ def test_what_is_missing_is_known_from_one_list(store, tmp_path):
         assert artifact.find(there) is not None
         assert [artifact.find(root / "documents" / f"{number:032x}") for number in range(50)] == [None] * 50
     assert len(store.requests) == 1
+
+
+def test_what_is_set_aside_here_is_not_brought_back(store, tmp_path):
+    here, there = machine(store, tmp_path / "here"), machine(store, tmp_path / "there")
+    artifact.commit_record(here, write(here, "what was made"))
+    kept = aside(here, "damaged")
+    assert artifact.find(here) is None and artifact.find(there) is None
+    assert [key.endswith(f"/{kept.name}.json") for key in store.objects if "/records/" in key] == [True]
+
+
+STAGE = """
+from training.contract.files.writing import write_text
+from training.contract.job import Outcome
+
+def num_ranks(job):
+    return 3
+
+def run_rank(job, work, rank):
+    with open(job.settings["log"], "a") as log:
+        log.write(f"{rank} ")
+    write_text(work.path / f"{rank}.txt", f"rank {rank}")
+    return {"files": [f"{rank}.txt"]}
+
+def finish(job, work, ranks):
+    return Outcome(files=tuple(name for rank in ranks for name in rank["files"]))
+"""
+
+
+def test_ranks_that_one_machine_finished_another_one_commits(store, tmp_path):
+    here, there = machine(store, tmp_path / "here"), machine(store, tmp_path / "there")
+    with importable(tmp_path / "modules", "stored_stage", STAGE):
+        stages = {"toy": Stage(name="toy", version="1", module="stored_stage", in_ranks=True)}
+        jobs = [job_by_hand("toy", folder, {"log": str(tmp_path / "log")}, ()) for folder in (here, there)]
+        run_job(jobs[0], stages, ranks="0,2")
+        run_job(jobs[1], stages)
+    assert (tmp_path / "log").read_text().split() == ["0", "2", "1"]
+    made = artifact.find(here)
+    assert made is not None and [one["path"] for one in made.record["files"]] == ["0.txt", "1.txt", "2.txt"]
+    assert artifact.problems_of(made) == [] and not [key for key in store.objects if "/ranks/" in key]
