@@ -585,6 +585,7 @@ def test_a_shard_with_an_unread_document_fails_the_gate(tmp_path):
         contaminated_job(tmp_path, [FILLER], sharded=["s1/pages.warc.gz/000000000000", "s1/elsewhere/0"])
     )
     assert report["unscanned_documents"] == 1 and not gate["passed"] and report["verdict"] == "unknown"
+    assert gate["evidence"]["unscanned_documents"] == 1
 
 
 def test_the_report_does_not_depend_on_workers(tmp_path):

@@ -119,6 +119,8 @@ def test_over_seeds_the_interval_is_students_and_of_a_difference_welchs():
     low, high = mean_difference_interval([0.5, 0.6, 0.7], [0.6, 0.7, 0.8])
     assert (low, high) == pytest.approx((0.1 - 2.776 * 0.1 * (2 / 3) ** 0.5, 0.1 + 2.776 * 0.1 * (2 / 3) ** 0.5))
     assert mean_difference_interval([0.5, 0.5], [0.7, 0.7]) == pytest.approx([0.2, 0.2])
+    low, high = mean_difference_interval([0.0, 0.5], [0.5, 1.0])  # both vary alike, to the last bit
+    assert low < 0.5 < high
     sides = [side("a"), side("b"), side("c")]
     answers = [{"e": items(True, False)}, {"e": items(True, True)}, {"e": items(False, False)}]
     (row,) = over_seeds(sides, answers, [[0, 1], [2]])
@@ -130,6 +132,7 @@ def test_over_seeds_the_interval_is_students_and_of_a_difference_welchs():
 def test_compute_is_matched_or_by_how_much_it_is_not():
     same = compute([side("a", made=base()), side("b", made=base(tokens=100.5))])
     assert same["is_matched"] and same["sides"][0]["flops"] == 6000.0
+    assert same["sides"][0]["cpu_seconds"] == 50.0 and same["sides"][0]["price"] is None  # which no record has
     other = compute([side("a", made=base()), side("b", made=base(tokens=200.0))])
     assert not other["is_matched"]
     assert other["sentence"] == "b has 2.00 times the tokens of a; b has 2.00 times the training FLOPs of a"

@@ -155,6 +155,9 @@ def test_a_refusal_carries_the_numbers_and_the_leak():
     said = failed["drop_chat"]
     assert said.items() >= {"suite": "chat", "champion": 0.9, "score": 0.5, "drop": 0.4, "most": 0.05}.items()
     assert (said["items"], said["lost"], said["gained"]) == (400, 180, 20)
+    assert said["reason"].endswith("which does not show that at most 5.0 are lost")
+    (equal,) = [one for one in decide(RECIPE, GOOD, replace(champion, answers=GOOD.answers)) if one.name == "drop_chat"]
+    assert equal.passed and equal.reason.endswith("which shows that at most 5.0 are lost")
 
 
 def test_the_error_of_a_drop_is_that_of_the_differences_by_item():
@@ -178,6 +181,7 @@ def test_partly_right_answers_are_compared_by_how_much_they_are_right():
     drop = paired(*scored)
     differences = [one - other for one, other in zip(before, now, strict=True)]
     assert (drop.champion, drop.score, drop.lost, drop.gained) == (0.51, 0.36, 2, 1)
+    assert drop.sentence.startswith("51.0 % before and 36.0 % now on 5 items, a drop of 15.0 points")
     assert drop.drop == pytest.approx(0.15) and drop.interval[0] < 0.15 < drop.interval[1]
     assert drop.stderr == pytest.approx(statistics.stdev(differences) / math.sqrt(5))
 
