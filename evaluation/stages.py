@@ -9,15 +9,16 @@ from typing import TYPE_CHECKING, Any
 from evaluation.contamination.taught_by import taught_by
 from evaluation.contamination.trained_on import data_of
 from evaluation.decision.answers import MODELS
-from training.contract.records import all_of
+from training.contract.records import RecipeError, all_of, unknown_names
 from training.contract.scopes import asks_for, last_model
 from training.contract.stage import Asset, Input, Stage
 from training.contract.user_input.places import local_path
-from training.data.exams.settings import ASKED_BY_HARNESS
-from training.data.exams.task_files import check_own_task
+from training.data.exams.settings import ASKED_BY_HARNESS, BenchmarkRecipe
+from training.data.exams.task_files import check_own_task, output_type
 from training.data.sections import sections, with_data
 from training.order.held_out_needed import held_out_asked, held_out_there
 from training.order.settings import MixtureRecipe
+from training.pretrain.watch.settings import WatchRecipe
 from training.recipe.settings.automation import AutomationRecipe
 from training.recipe.settings.evaluation import (
     JUDGES_CONTAMINATION,
@@ -30,6 +31,8 @@ from training.recipe.settings.ladder import LadderRecipe
 
 if TYPE_CHECKING:
     from training.recipe.recipe import Recipe
+
+MOST_WATCHED_ITEMS = 1000  # of a suite, if the profile's `watch_share` decides how many are asked
 
 EVALUATE = Stage(
     name="evaluate",
@@ -68,6 +71,13 @@ CONTAMINATION_REPORT = Stage(
     module="evaluation.contamination.report",
     kinds=("json",),
     gates=("contamination",),
+)
+WATCHED_ITEMS = Stage(
+    name="watched_items",
+    version="1",
+    module="evaluation.exams.watched_items",
+    libraries=("jinja2", "lm-eval", "tokenizers", "transformers"),
+    kinds=("lm-eval", "json"),
 )
 SCALING = Stage(
     name="scaling",
@@ -127,6 +137,43 @@ def _scores(recipe: Recipe, part: str) -> dict[str, Any]:
     asked = _without(recipe.evaluation, SAMPLES_ANSWERS, JUDGES_CONTAMINATION)
     held_out = MixtureRecipe(held_out_fraction=recipe.mixture.held_out_fraction)
     return with_data(recipe, {"evaluation": asked, "mixture": held_out})
+
+
+def _watched(recipe: Recipe, part: str) -> dict[str, Any]:
+    """Return the suites that are asked during the training, the length of its rows, and how their items are drawn."""
+    del part
+    watch = recipe.pretrain.watch
+    suites = tuple(suite for suite in recipe.evaluation.suites if suite.name in watch.suites)
+    number = MOST_WATCHED_ITEMS if watch.items == "auto" else watch.items
+    drawn = {"items": number, "seed": watch.seed, "sequence_length": recipe.pretrain.sequence_length}
+    return with_data(recipe, {"evaluation": EvaluationRecipe(suites=suites), "drawn": drawn})
+
+
+def _check_watched(recipe: Recipe) -> None:
+    """Raise RecipeError if a suite cannot be asked during the training, because its items are not asked by likelihood.
+
+    Also if there is no suite of a name, or if the training teaches no likelihood of a text that follows another.
+    """
+    suites = {suite.name: suite for suite in recipe.evaluation.suites}
+    if not recipe.pretrain.objective.continues_text:
+        raise RecipeError(
+            f"pretrain.watch.suites: pretrain.objective {recipe.pretrain.objective.kind} continues no text, so a model"
+            " in training has no likelihood of an answer; [] is right"
+        )
+    problems = unknown_names("pretrain.watch.suites", recipe.pretrain.watch.suites, suites)
+    for name in recipe.pretrain.watch.suites:
+        if name in suites and (asked := _not_by_likelihood(suites[name])):
+            problems.append(f"pretrain.watch.suites: {name!r} cannot be watched, because {asked}; take it out")
+    if problems:
+        raise RecipeError(*problems)
+
+
+def _not_by_likelihood(suite: BenchmarkRecipe) -> str:
+    if suite.harness:
+        return f"the harness {suite.harness} asks it, which needs a whole model"
+    if output_type(suite) in ("multiple_choice", "loglikelihood", None):
+        return ""
+    return "its answers are written, not scored by likelihood"
 
 
 def _judge(recipe: Recipe, part: str) -> dict[str, Any]:
@@ -192,9 +239,10 @@ def _scaling(recipe: Recipe, part: str) -> dict[str, Any]:
 
 
 def _card(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Return the whole recipe except `automation`, which does not change what is made."""
+    """Return the whole recipe except `automation` and `pretrain.watch`, which do not change what is made."""
     del part
-    return with_data(recipe, {"recipe": replace(recipe, automation=AutomationRecipe())})
+    unwatched = replace(recipe.pretrain, watch=WatchRecipe())
+    return with_data(recipe, {"recipe": replace(recipe, automation=AutomationRecipe(), pretrain=unwatched)})
 
 
 ASSETS = (
@@ -212,6 +260,20 @@ ASSETS = (
         inputs=(Input(asset="ladder_model", which="every"),),
         checks=(held_out_asked("ladder"),),
         facts=(held_out_there("ladder_plan", "ladder"),),
+    ),
+    Asset(
+        name="watched_items",
+        stage=WATCHED_ITEMS,
+        description=(
+            "Items of the benchmarks that the base model answers while it is trained, as tokens: a seeded sample of "
+            "each suite, asked as in its scores."
+        ),
+        group="training_data",
+        scope="section",
+        sections=("pretrain.watch.suites",),
+        settings=_watched,
+        inputs=(Input(asset="tokenizer"),),
+        checks=(_check_suites, _check_watched),
     ),
     Asset(
         name="model_scores",

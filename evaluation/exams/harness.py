@@ -22,7 +22,7 @@ from lm_eval.utils import hash_string
 
 from evaluation.decision.intervals import share_interval
 from evaluation.exams.items import ExamItem
-from evaluation.exams.local_model import LocalModel, Prompt
+from evaluation.exams.local_model import LocalModel, Prompt, TokenizedRequests
 from evaluation.exams.tasks import make_task
 from training.contract.job import DataError
 from training.contract.records import RecipeError
@@ -85,8 +85,8 @@ def run_suites(
     few-shot examples that a source generates.
     """
     given = settings or {}
-    fitting = {benchmark.name: _fitting(model, benchmark, items, given, has_template) for benchmark, items in exams}
-    made = {benchmark.name: _make(benchmark, fitting[benchmark.name], given, has_template) for benchmark, _ in exams}
+    fits = {benchmark.name: fitting(model, benchmark, items, given, has_template) for benchmark, items in exams}
+    made = {benchmark.name: suite_task(benchmark, fits[benchmark.name], given, has_template) for benchmark, _ in exams}
     results: dict[str, SuiteResult] = {}
     for form in ("raw", "chat"):
         chosen = [(benchmark, items) for benchmark, items in exams if made[benchmark.name][1] == form]
@@ -101,15 +101,15 @@ def run_suites(
             fewshot_as_multiturn=form == "chat",
         )
         for benchmark, items in chosen:
-            kept, task = fitting[benchmark.name], tasks[benchmark.name]
+            kept, task = fits[benchmark.name], tasks[benchmark.name]
             aside = Counter(item.id for item in items) - Counter(item.id for item in kept)
             result = _result(task, benchmark, kept, form, outcome, model.generated)
             results[benchmark.name] = replace(result, set_aside=tuple(sorted(aside.elements())), items=tuple(kept))
     return [results[benchmark.name] for benchmark, _ in exams]
 
 
-def _fitting(
-    model: LocalModel,
+def fitting(
+    model: TokenizedRequests,
     benchmark: BenchmarkRecipe,
     items: Sequence[ExamItem],
     settings: Mapping[str, Any],
@@ -118,7 +118,7 @@ def _fitting(
     """Return the items of which the model can read every prompt and answer whole. Raise DataError if there is none."""
     kept = list(items)
     while kept:
-        task, form = _make(benchmark, kept, settings, has_template)
+        task, form = suite_task(benchmark, kept, settings, has_template)
         in_turns = form == "chat"
         task.build_all_requests(
             apply_chat_template=in_turns,
@@ -142,7 +142,7 @@ def none_fits(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], positions: 
     )
 
 
-def _make(
+def suite_task(
     benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: Mapping[str, Any], has_template: bool
 ) -> tuple[ConfigurableTask, Form]:
     """Return the suite's task and its form. Generated answers use the chat template, likelihoods are of raw text."""

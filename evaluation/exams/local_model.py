@@ -53,28 +53,17 @@ class Prompt(str):
     begun: str
 
 
-class LocalModel(TemplateLM):
-    """One loaded model behind lm-eval's interface.
+class TokenizedRequests(TemplateLM):
+    """The part of a model behind lm-eval's interface that makes tokens of what is asked, for so many positions."""
 
-    lm-eval knows of one process only: the processes of a job share out the batches here (training/generate/spread.py).
-    """
-
-    def __init__(self, folder: Path, *, batch_size: int, shard: int = 1, gathers: bool = False) -> None:
+    def __init__(self, encoder: Encoder, max_length: int) -> None:
         super().__init__()
-        self.sampler = Sampler(folder, batch_size=batch_size, shard=shard, gathers=gathers)
-        self.tokenizer, self.model = self.sampler.tokenizer, self.sampler.model
-        self.batch_size, self.max_length = batch_size, self.sampler.max_length
-        self.generated: dict[str, dict[str, Any]] = {}  # by task: how its answers were generated
-
-    @property
-    def truncated_prompts(self) -> int:
-        """Number of prompts whose beginning was cut off because they were too long."""
-        return self.sampler.truncated_prompts
+        self.encoder, self.tokenizer, self.max_length = encoder, encoder.tokenizer, max_length
 
     @property
     def eot_token_id(self) -> int:
         """Id of the token that ends a document; it also precedes a continuation without context."""
-        return self.sampler.end_id
+        return int(self.tokenizer.eos_token_id)
 
     @property
     def tokenizer_name(self) -> str:
@@ -83,13 +72,13 @@ class LocalModel(TemplateLM):
 
     def tok_encode(self, string: str, add_special_tokens: bool | None = None, **_: Any) -> list[int]:
         """Return the token ids of a text; none of its characters become a control token."""
-        return self.sampler.encoder.text(string, add_special_tokens=add_special_tokens is not False)
+        return self.encoder.text(string, add_special_tokens=add_special_tokens is not False)
 
     def apply_chat_template(self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True) -> Prompt:
         """Return a conversation that the model is to answer; without the prompt, it is to go on with the last turn."""
         turns = [Message(role=turn["role"], content=turn["content"]) for turn in chat_history]
         begun = "" if add_generation_prompt else turns.pop()["content"]
-        (before,) = self.sampler.encoder.conversations([turns], is_prompt=True)  # first: its refusal is a sentence
+        (before,) = self.encoder.conversations([turns], is_prompt=True)  # first: its refusal is a sentence
         text = self.tokenizer.apply_chat_template(list(turns), tokenize=False, add_generation_prompt=True)
         prompt = Prompt(text + begun)
         prompt.before, prompt.begun = before, begun
@@ -120,6 +109,24 @@ class LocalModel(TemplateLM):
         before = [[self.eot_token_id], self.tok_encode(continuation, add_special_tokens=False)]
         parts = self._encode_pair(context, continuation) if context else before
         return sum(map(len, parts)) <= self.max_length + 1  # the last token is predicted, not read
+
+
+class LocalModel(TokenizedRequests):
+    """One loaded model behind lm-eval's interface.
+
+    lm-eval knows of one process only: the processes of a job share out the batches here (training/generate/spread.py).
+    """
+
+    def __init__(self, folder: Path, *, batch_size: int, shard: int = 1, gathers: bool = False) -> None:
+        self.sampler = Sampler(folder, batch_size=batch_size, shard=shard, gathers=gathers)
+        super().__init__(self.sampler.encoder, self.sampler.max_length)
+        self.model, self.batch_size = self.sampler.model, batch_size
+        self.generated: dict[str, dict[str, Any]] = {}  # by task: how its answers were generated
+
+    @property
+    def truncated_prompts(self) -> int:
+        """Number of prompts whose beginning was cut off because they were too long."""
+        return self.sampler.truncated_prompts
 
     def _loglikelihood_tokens(self, requests: list[Asked], **_: Any) -> list[Scored]:
         """Return the log-probability in nats of each continuation, and whether it is the greedy one."""

@@ -21,7 +21,7 @@ AT_LEAST = {
 }
 ABOVE_ZERO = (
     *("memory_gb", "hours", "max_pending_hours", "checkpoint_seconds", "hang_seconds", "price_per_hour"),
-    *("rank_cpus", "rank_memory_gb"),
+    *("rank_cpus", "rank_memory_gb", "watch_share"),
 )
 OF_RAY = ("ray_address", "rank_cpus", "rank_memory_gb", "rank_retries")  # only the engine `ray` reads them
 MOST_PORT = 65535
@@ -46,8 +46,8 @@ class Size(RunSettings):
         numbers = {name: getattr(self, name) for name in (*AT_LEAST, *ABOVE_ZERO) if getattr(self, name) is not None}
         wrong = [f"{name}={n}; at least {AT_LEAST[name]}" for name, n in numbers.items() if n < AT_LEAST.get(name, n)]
         wrong += [f"{name}={n}; above 0" for name, n in numbers.items() if name in ABOVE_ZERO and n <= 0]
-        if self.missing_ranks_share > 1:
-            wrong.append(f"missing_ranks_share={self.missing_ranks_share}; at most 1")
+        shares = {name: getattr(self, name) for name in ("missing_ranks_share", "watch_share")}
+        wrong += [f"{name}={share}; at most 1" for name, share in shares.items() if share > 1]
         if wrong:
             raise RecipeError(*(f"{one} is right" for one in wrong))
         self._check_lost_nodes()

@@ -1,7 +1,7 @@
-"""Guards: assets that a stage does not read, but that must have passed their gates before it starts.
+"""Guards: assets that must have passed their gates before a stage starts, and on which nothing that it makes depends.
 
 The job and the artifact's record hold a guard's digest, but no fingerprint does. So a new version of a guard does not
-make existing artifacts outdated.
+make existing artifacts outdated. A stage may read a guard only for what it reports while it works.
 """
 
 from __future__ import annotations

@@ -107,9 +107,7 @@ class Job:
     stage_version: str
     settings: dict[str, Any]
     inputs: tuple[InputArtifact, ...] = ()
-    guards: tuple[
-        InputArtifact, ...
-    ] = ()  # not read; the job is refused if one of them is (training/contract/blocking_checks.py)
+    guards: tuple[InputArtifact, ...] = ()  # the job is refused if one is (training/contract/blocking_checks.py)
     output: str
     run: RunSettings = field(default_factory=RunSettings)
     seed: int = 0
@@ -134,6 +132,10 @@ class Job:
                 f"stage {self.stage} wants one input from {' or '.join(assets)}, the job names {len(found)}"
             )
         return found[0]
+
+    def guards_of(self, asset: str) -> tuple[InputArtifact, ...]:
+        """Return the guards made by `asset`. May be empty. Nothing that the job makes may depend on them."""
+        return tuple(item for item in self.guards if item.asset == asset)
 
     @property
     def snapshot(self) -> str:

@@ -46,6 +46,7 @@ class RunSettings:
     text_samples: bool = True  # pretraining: whether the model writes texts while it is trained
     sample_steps: int | None = None  # pretraining: steps between texts that the model writes; None: four texts
     evaluation_steps: int | None = None  # steps between evaluations on held-out text; None: four in a run
+    watch_share: float = 0.02  # pretraining: of the operations, for `pretrain.watch.items: auto`
     read_steps: int = 1  # pretraining: most steps between two waits for numbers from the device
     # How the ranks of a data stage are run (training/contract/engines):
     engine: Literal["local", "ray"] = "local"

@@ -124,7 +124,7 @@ class Asset:
     settings: Settings
     sections: tuple[str, ...] = ()  # of the scope `section`: fields of the recipe, such as `sft.data`
     inputs: tuple[Input, ...] = ()
-    guards: tuple[Input, ...] = ()  # assets that must be made and not refused; not read, and in no fingerprint
+    guards: tuple[Input, ...] = ()  # assets that must be made and not refused; no output depends on them
     checks: tuple[Check, ...] = ()
     facts: tuple[InputCheck, ...] = ()
     shows_recipe: bool = False  # shows the recipe and opens nothing that it names; artifacts keep their `made://` names

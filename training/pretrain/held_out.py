@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
@@ -67,16 +67,22 @@ def _nats(
 ) -> tuple[float, float]:
     """Return the summed loss in nats and the number of targets of a source's held-out rows, over all processes."""
     samples = held_out_samples(trainer.plan, source)
-    own = range(trainer.world.place(*ROWS), len(samples), trainer.world.length(*ROWS))
     sums = torch.zeros(2, dtype=torch.float64)
-    rows = evaluated_rows(trainer.plan.record.sequence_length)
-    most = -(-len(samples) // trainer.world.length(*ROWS)) if trainer.world.is_split else len(own)
-    for at in range(0, most, rows):
-        numbers = own[at : at + rows]
-        # A process without rows left runs the pass together with the others, on rows that are not counted.
+    for numbers in passes_over(trainer, len(samples)):
         batch = batch_of([samples[number] for number in numbers or [0]], numbers or [0])
         batch = batch if numbers else idle(batch)
         sums += torch.tensor([trainer.nats(batch), float(batch.trained_tokens)], dtype=torch.float64)
     sums[1] /= trainer.world.length(*PARTS_OF_A_ROW)  # each process counted the targets of whole rows
     total, count = trainer.world.sum(sums.to(trainer.world.device)).tolist()
     return total, count
+
+
+def passes_over(trainer: Trainer, num_rows: int) -> Iterator[range]:
+    """Yield the numbers of the rows that this process reads in each of its passes over `num_rows` rows.
+
+    A process without rows left gets empty ranges: it runs the pass together with the others, on rows that do not count.
+    """
+    own = range(trainer.world.place(*ROWS), num_rows, trainer.world.length(*ROWS))
+    rows = evaluated_rows(trainer.plan.record.sequence_length)
+    most = -(-num_rows // trainer.world.length(*ROWS)) if trainer.world.is_split else len(own)
+    yield from (own[at : at + rows] for at in range(0, most, rows))

@@ -22,6 +22,7 @@ from training.pretrain.parallel import stragglers
 from training.pretrain.report import StepReport, Told
 from training.pretrain.state import Diverged
 from training.pretrain.step import Trainer
+from training.pretrain.watch.looks import Looks
 
 # How often a run is logged, evaluated and sampled. None of these numbers changes the weights.
 LOGGED_STEPS = 200
@@ -41,6 +42,11 @@ class RunHooks:
     sample_steps: int | None = None  # steps between two texts; None: TEXT_SAMPLES in a run
     evaluation_steps: int | None = None  # steps between two evaluations on held-out text; None: EVALUATIONS in a run
     read_steps: int = 1  # most steps between two waits for the device
+    looks: Looks | None = None  # what is measured at the steps that the recipe watches; None: nothing
+
+    def is_looked_at(self, step: int) -> bool:
+        """Whether the model is looked at after so many steps."""
+        return self.looks is not None and step in self.looks.steps
 
     def warn(self, text: str) -> None:
         """Report a warning: one line that a person should read."""
@@ -75,6 +81,8 @@ def _run_steps(trainer: Trainer, watch: RunHooks, store: checkpoint.Store, asked
     steps, saved = trainer.plan.record.steps, time.monotonic()
     alone = 0  # steps before this one are read one by one
     _compare_speeds(trainer, watch)
+    if watch.looks is not None and trainer.state.position.step == 0:
+        watch.progress.log(step=0, steps=steps, tokens=0, **watch.looks.at_model())
     while trainer.state.position.step < steps:
         started = time.monotonic()
         is_due = trainer.world.is_first and not store.is_pending and started - saved > watch.checkpoint_seconds
@@ -112,11 +120,12 @@ def _run_steps(trainer: Trainer, watch: RunHooks, store: checkpoint.Store, asked
 
 
 def _read_at(step: int, steps: int, watch: RunHooks) -> int:
-    """Return the step before which the device's numbers are read next: no later than an evaluation or a text is due."""
+    """Return the step before which the device's numbers are read next: at the latest before what is due then."""
 
     def is_due(at: int) -> bool:
         evaluated = _is_one_of(at, steps, EVALUATIONS, every=watch.evaluation_steps)
-        return evaluated or (watch.sample is not None and _is_one_of(at, steps, TEXT_SAMPLES, every=watch.sample_steps))
+        sampled = watch.sample is not None and _is_one_of(at, steps, TEXT_SAMPLES, every=watch.sample_steps)
+        return evaluated or sampled or watch.is_looked_at(at)
 
     most = step + watch.read_steps
     return next((at for at in range(step + 1, most) if is_due(at)), most)
@@ -171,14 +180,13 @@ def _roll_back(trainer: Trainer, watch: RunHooks, spike: LedgerEntry) -> None:
 
 
 def _report(trainer: Trainer, watch: RunHooks, report: StepReport, *, seconds: float) -> None:
-    """Evaluate, sample and log after a step, if the step is due for it."""
+    """Evaluate, look, sample and log after a step, if the step is due for it."""
     steps, step = trainer.plan.record.steps, report.step + 1
-    if _is_one_of(step, steps, EVALUATIONS, every=watch.evaluation_steps) and step < steps:
-        measured = held_out(trainer)
-        for name, value in measured.items():
-            watch.progress.log(step=step, **{name: value})
-        numbers = _numbers(trainer, report, seconds=seconds) | measured
-        watch.progress.message(f"step {step} of {steps}: {said(numbers)}")
+    looks = watch.looks if watch.is_looked_at(step) else None
+    measured = _measured(trainer, watch, looks, step)
+    of_step = {} if looks is None or report.is_skipped else looks.at_step()
+    if measured:
+        watch.progress.message(f"step {step} of {steps}: {said(_numbers(trainer, report, seconds=seconds) | measured)}")
     is_sampled = _is_one_of(step, steps, TEXT_SAMPLES, every=watch.sample_steps)
     text = watch.sample() if is_sampled and watch.sample is not None else None
     if not trainer.world.is_first:
@@ -187,10 +195,28 @@ def _report(trainer: Trainer, watch: RunHooks, report: StepReport, *, seconds: f
         numbers = f"loss {report.loss}, gradient norm {report.gradient_norm}"
         outcome = f"skipped: {numbers}" if report.is_skipped else f"was not finite at first, then {numbers}"
         watch.progress.message(f"step {report.step} {outcome}", level="WARNING")
-    if not report.is_skipped and (step == 1 or _is_one_of(step, steps, LOGGED_STEPS)):
-        watch.progress.log(step=step, steps=steps, **_numbers(trainer, report, seconds=seconds))
+    is_logged = step == 1 or _is_one_of(step, steps, LOGGED_STEPS)
+    if not report.is_skipped and (is_logged or measured or of_step):
+        numbers = _numbers(trainer, report, seconds=seconds) | measured | of_step
+        watch.progress.log(step=step, steps=steps, **numbers)
+    elif measured:
+        watch.progress.log(step=step, **measured)
     if text is not None:
         watch.progress.sample(step=step, text=text)
+
+
+def _measured(trainer: Trainer, watch: RunHooks, looks: Looks | None, step: int) -> dict[str, float]:
+    """Return what the model says of held-out text and exam items after a step; empty after the last one.
+
+    The model that a training ends with may be an average, and is measured later.
+    """
+    steps = trainer.plan.record.steps
+    if step == steps:
+        return {}
+    found = {} if looks is None else looks.at_model()
+    if _is_one_of(step, steps, EVALUATIONS, every=watch.evaluation_steps) and not (looks and looks.reads_text):
+        found |= held_out(trainer)
+    return found
 
 
 def _numbers(trainer: Trainer, report: StepReport, *, seconds: float) -> dict[str, float]:

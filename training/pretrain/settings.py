@@ -19,6 +19,7 @@ from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.optim.outside_optimizers import KIND, outside_optimizer
 from training.pretrain.optim.settings import Schedule, UpdateRecipe, check_schedule
 from training.pretrain.spikes import SpikeRecipe
+from training.pretrain.watch.settings import WatchRecipe
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -56,6 +57,7 @@ class PretrainRecipe:
     spikes: SpikeRecipe = field(default_factory=SpikeRecipe)
     min_loss_fall: float = 0.1  # gate, nats per token from start to end
     compute_budget: float | None = None  # most FLOPs of the training, for `tokens: auto`; None: no limit
+    watch: WatchRecipe = field(default_factory=WatchRecipe)
     # Of a loss: its settings; of one from outside, and of an optimizer from outside, also `from`.
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
     seed: int = 0

@@ -43,6 +43,7 @@ class Position:
     first_loss: float | None = None  # None before the first step
     last_losses: list[float] = field(default_factory=list)
     watched: Watched = field(default_factory=Watched)
+    clipped_steps: int = 0  # whose gradients were longer than `gradient_clip`
     seconds: float = 0.0
 
 
@@ -71,6 +72,7 @@ class State:
             position.skipped_in_a_row = 0
             position.rerun_steps += [report.step] if report.was_rerun else []
             position.first_loss = report.loss if position.first_loss is None else position.first_loss
+            position.clipped_steps += report.gradient_norm > (self.recipe.gradient_clip or math.inf)
             position.last_losses = [*position.last_losses, report.loss][-LOSS_WINDOW:]
         position.step = report.step + 1
         self._pass_over()

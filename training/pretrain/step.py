@@ -20,11 +20,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from training.contract.process.precision import DTYPES, replaced_here
-from training.order.batches import Plan, Sample, Shards, index, trained_tokens
+from training.order.batches import Plan, Sample, Shards, index, sample_ids, trained_tokens
 from training.order.loss_mask import IGNORED
 from training.pretrain.dtypes import formats_of, products_in, states_of
 from training.pretrain.fp8 import Fp8Product
-from training.pretrain.losses.chunked import ChunkedLoss, Taught, token_losses
+from training.pretrain.losses.chunked import ChunkedLoss, Taught, target_scores, token_losses
 from training.pretrain.losses.distillation import DISTILLATION
 from training.pretrain.losses.teacher import taught
 from training.pretrain.models.attention import DocumentMask, attention_kind, document_mask, documents_within
@@ -42,6 +42,7 @@ from training.pretrain.parallel.world import PARTS_OF_A_ROW, POSITIONS, ROWS, Wo
 from training.pretrain.report import StepReport, Told
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.state import State
+from training.pretrain.watch.noted import Noted
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -134,6 +135,8 @@ class Trainer:
         self.teacher: Decoder | None = None  # None: no distillation
         self.loss = ChunkedLoss(recipe.chosen_loss, softcap=model.config.logit_softcap)
         self.compiles_loss = False
+        self.looks_at: Callable[[int], bool] = lambda step: False  # of which steps notes are taken
+        self.noted: Noted | None = None  # notes of the last step; None: it was not looked at
         self._places: dict[tuple[int, tuple[str, ...]], Tensor] = {}  # this process's positions, by length and axes
         self.hidden: Callable[..., Hidden] = model  # may be replaced by its compiled form
 
@@ -215,6 +218,7 @@ class Trainer:
 
         The gradients stay in the parameters.
         """
+        self.noted = self._notes_of(self.state.position.step, batches)
         flags = torch.zeros(len(told), device=self.world.device)
         for number in (number for number, flag in enumerate(told) if flag):
             flags[number].fill_(1.0)  # on the device, which a copy from the host would wait for
@@ -225,6 +229,8 @@ class Trainer:
             sums = self._passes(batches, scale=scale)
             flags, sums = self.pieces.sum_gradients(torch.cat([flags, sums])).tensor_split([len(told)])
         norm = self.pieces.gradient_norm()
+        if self.noted is not None:
+            self.noted.gradients = {name: gradient for name, (_, gradient) in self.pieces.norms().items()}
         if self.state.position.step + 1 < self.plan.record.steps:  # while a GPU computes what was just begun
             self._ahead = self._rows_of(self.state.position.step + 1)
         loads = sums[1:].view(-1, max(1, self.model.config.experts.count))
@@ -278,6 +284,13 @@ class Trainer:
         rows = self.rows(samples, length=None if step < 0 else self.plan.phase_at(step).sequence_length)
         return Batch(*rows) if self.objective is None else self.objective.batch(rows, step=step, numbers=numbers)
 
+    def _notes_of(self, step: int, batches: list[Batch]) -> Noted | None:
+        """Return where the passes of a step note what is looked at; None if the step is not looked at."""
+        if not self.looks_at(step):
+            return None
+        rows = self.passes[self.plan.phase_at(step).number]
+        return Noted(batches, rows, [source for source, _ in sample_ids(self.plan, step)])
+
     def _trained_tokens(self, samples: list[Sample], batches: list[Batch]) -> int:
         """Return the number of positions with a target in the global batch; `batches` are this process's part of it."""
         if self.objective is None or self.objective.recipe.kind == "causal":
@@ -307,7 +320,9 @@ class Trainer:
         tokens, targets, mask = self._tensors(batch)
         hidden = self.hidden(tokens, mask, dtype=self.dtype)
         said = None if self.teacher is None else taught(self.teacher, tokens, mask, dtype=self.dtype)
-        objective, likelihood = self._loss(hidden.states, targets, scale=scale, said=said)
+        objective, likelihood, each = self._loss(hidden.states, targets, scale=scale, said=said)
+        if self.noted is not None:
+            self.noted.note(batch, each, targets)
         if (balance := self._balance(batch, hidden)) is not None:
             objective = objective + balance
         self._see(objective, hidden)
@@ -321,8 +336,8 @@ class Trainer:
 
     def _loss(
         self, states: Tensor, targets: Tensor, *, scale: float, said: Taught | None = None
-    ) -> tuple[Tensor, Tensor]:
-        """Return the objective to minimize and its likelihood part, from the last layer's states and a teacher's."""
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return what `ChunkedLoss` returns for the last layer's states, and a teacher's."""
         given = (states.flatten(0, 1), self.model.head_weight.to(self.dtype), targets.flatten())
         return self.loss(*given, scale=scale, taught=said, compiled=self.compiles_loss)
 
@@ -355,7 +370,9 @@ class Trainer:
             if not pipeline.is_last(chunk):
                 self._see(hidden.states, hidden)
                 return hidden.states, balance
-            objective, likelihood = self._loss(hidden.states, targets, scale=scale)
+            objective, likelihood, each = self._loss(hidden.states, targets, scale=scale)
+            if self.noted is not None:
+                self.noted.note(batch, each, targets)
             likelihoods.add_(likelihood.detach())
             self._see(objective, hidden)
             return objective, balance
@@ -438,6 +455,24 @@ class Trainer:
         head = self.model.head_weight.to(self.dtype)
         losses = token_losses(states.flatten(0, 1), head, targets.flatten(), softcap=self.model.config.logit_softcap)
         return losses.double().sum().item()
+
+    def scored(self, batch: Batch) -> Tensor | None:
+        """Return for each of this process's positions of a batch the nats of its target, and 1 if another is likelier.
+
+        The result is fp32 `[2, N]`, and 0 where nothing is to be predicted; None in a process without the last layer.
+        """
+        self.alive()
+        tokens, targets, mask = self._tensors(batch)
+        states = self._last_states(tokens, mask, like=self._states_like(batch))
+        if states is None:
+            return None
+        head = self.model.head_weight.to(self.dtype)
+        return target_scores(states.flatten(0, 1), head, targets.flatten(), softcap=self.model.config.logit_softcap)
+
+    def own_positions(self, array: np.ndarray) -> Tensor:
+        """Return this process's positions of an array `[rows, length]`, on the device."""
+        whole, own = torch.from_numpy(array).to(self.world.device), self._own(array.shape[1], *POSITIONS)
+        return whole if own is None else whole[:, own]
 
     @torch.no_grad()
     def logits(self, tokens: Sequence[int], *, at: Sequence[int], dtype: torch.dtype | None = None) -> Tensor:

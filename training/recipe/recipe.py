@@ -35,6 +35,7 @@ from training.pretrain.models.shape import ExpertLayers, ModelRecipe
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.stages.doremi_settings import DoremiRecipe
 from training.pretrain.stages.long_context_settings import LongContextRecipe
+from training.pretrain.watch.settings import WatchRecipe
 from training.recipe.settings.automation import AutomationRecipe
 from training.recipe.settings.evaluation import EvaluationRecipe
 from training.recipe.settings.ladder import LadderRecipe, RungRecipe
@@ -292,6 +293,7 @@ class Recipe:
                 "compute_budget": None,
                 "objective": {"across_documents": given.across_documents},
                 "distill": DistillRecipe(),
+                "watch": WatchRecipe(),
                 "min_loss_fall": given.min_loss_fall,
                 "seed": given.seed,
                 **_given(given, "learning_rate", "muon_learning_rate"),
@@ -337,7 +339,7 @@ class Recipe:
         warmup = tuple(replace(phase, tokens=n) for phase, n in shares if n >= phase.global_batch_tokens)
         precision = "bf16" if self.pretrain.precision == "fp8" else self.pretrain.precision
         pretrain = {"tokens": tokens, "batch_warmup": warmup, "precision": precision, **given}
-        pretrain |= {"compute_budget": None}
+        pretrain |= {"compute_budget": None, "watch": WatchRecipe()}
         return {"model": shaped, "pretrain": pretrain, **OF_ONE_MODEL}
 
 

@@ -15,7 +15,7 @@ OTHERS = {
     "pipeline_chunks": 15, "audit": True, "hang_seconds": 16.0, "compile": "blocks", "recompute": "full",
     "memory_gb": 17.0, "text_samples": False, "sample_steps": 18, "evaluation_steps": 19, "price_per_hour": 20.0,
     "engine": "ray", "rank_cpus": 21.0, "rank_memory_gb": 22.0, "rank_retries": 23, "spare_nodes": 24, "zero_stage": 2,
-    "gather_dtype": "bf16", "read_steps": 25, "attention": "varlen", "answer_weights": "gathered",
+    "gather_dtype": "bf16", "read_steps": 25, "attention": "varlen", "answer_weights": "gathered", "watch_share": 0.26,
 }  # fmt: skip
 AN_ADDRESS = {"engine": "ray", "ray_address": "head:6379"}  # of a cluster, which has its own nodes
 

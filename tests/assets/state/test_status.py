@@ -19,18 +19,19 @@ from tests.examples import RECIPE_FILES, example
 from training.contract.artifact import commit_record
 from training.contract.identity.generated_sources import SOURCES
 from training.contract.job import DataError
-from training.contract.records import read_record, write_record
+from training.contract.records import RecipeError, read_record, write_record
 from training.data.checksum_cache import forget
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.sources import _checksum_of_local
+from training.pretrain.watch.settings import WatchRecipe
 from training.recipe.recipe import SECTIONS
 
 LADDER = {"ladder_plan", "ladder_model", "scaling_fit"}  # only of recipes that have one
 MIXTURE = {"reference_plan", "reference_model", "mixture_weights"}  # likewise
 LONG = {"long_context_plan", "long_context_model"}
 OPTIONAL = (
-    LADDER | MIXTURE | LONG | {"adopted_model", "prompt_data", "synthetic_text", "synthetic_row_index"}
+    LADDER | MIXTURE | LONG | {"adopted_model", "prompt_data", "synthetic_text", "synthetic_row_index", "watched_items"}
 )  # only of recipes that ask for it
 
 
@@ -322,6 +323,50 @@ def test_every_training_waits_for_the_verdict_on_its_data_unless_the_recipe_want
     assert after.cells["data_contamination", "kitchen"].artifact is None  # it would have the gate
 
 
+WATCH = WatchRecipe(every="log", suites=("cloze", "sums"), items=20)
+
+
+def watching(recipe, **changes):
+    return replace(recipe, pretrain=replace(recipe.pretrain, watch=replace(WATCH, **changes)))
+
+
+@pytest.mark.parametrize("file", RECIPE_FILES, ids=lambda file: file.stem)
+def test_watching_changes_no_fingerprint(file, tmp_path):
+    plain = load_recipe(str(file))
+    watched = watching(plain, suites=tuple(suite.name for suite in plain.evaluation.suites))
+    before, after = (compare(recipe, tmp_path, skip_unavailable=True).cells for recipe in (plain, watched))
+    assert {key for key in before if before[key].fingerprint != after[key].fingerprint} == set()
+    assert {asset for asset, _ in after.keys() - before.keys()} == (
+        {"watched_items"} if plain.evaluation.suites else set()
+    )
+
+
+def test_a_training_that_is_made_stays_made_when_it_is_watched_later(kitchen, made):
+    comparison = compare(watching(kitchen), made)
+    assert {cell.asset for cell in comparison.to_do()} == {"watched_items"}
+    base, items = (comparison.cells[name, "kitchen"] for name in ("base_model", "watched_items"))
+    assert items.key in base.guards and base.settings["watch"] == write_record(WATCH)
+    others = [compare(watching(kitchen, **one), made).cells[items.key] for one in ({"seed": 1}, {"items": 21})]
+    assert len({items.fingerprint, *(one.fingerprint for one in others)}) == 3
+    assert compare(watching(kitchen, every=7), made).cells[items.key].fingerprint == items.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("suites", "said"),
+    [
+        ("chat", "'chat' cannot be watched, because its answers are written, not scored by likelihood; take it out"),
+        ("questions", "'questions' cannot be watched, because its answers are written, not scored by likelihood"),
+        ("cluze", "[0]: 'cluze' is not one of 'cloze', 'sums', 'questions', 'chat'; did you mean `cloze`?"),
+    ],
+)
+def test_a_suite_that_cannot_be_watched_is_refused_when_the_recipe_is_read(tmp_path, suites, said):
+    file = tmp_path / "watching.yaml"
+    file.write_text(f"extends: kitchen\nname: watching\npretrain: {{watch: {{every: log, suites: [{suites}]}}}}\n")
+    with pytest.raises(RecipeError) as error:
+        load_recipe(str(file))
+    assert "pretrain.watch.suites" in str(error.value) and said in str(error.value)
+
+
 def test_a_guard_that_was_changed_after_the_training_is_noticed(kitchen, tmp_path):
     comparison = make_all(kitchen, tmp_path)
     guard = comparison.cells["data_contamination", "kitchen"].artifact
@@ -459,4 +504,4 @@ def test_nothing_of_a_fingerprint_is_a_path(kitchen, tmp_path, monkeypatch):
         cards = [cell.settings for cell in cells if cell.asset == "model_card"]
         assert len(cards) == len(recipes) and str(root) not in json.dumps(cards)  # a card names what was made
     assert found[0] == found[1]
-    assert {asset for asset, _ in found[0]} == set(CHAIN) - {"adopted_model"}
+    assert {asset for asset, _ in found[0]} == set(CHAIN) - {"adopted_model", "watched_items"}

@@ -59,7 +59,7 @@ def run_job(
     is_shared = stage.in_ranks or stage.distributed
     for item in job.inputs:
         (artifact.check_record if is_shared else artifact.check_input)(item)
-    for item in job.guards:  # verdicts: a few small files
+    for item in job.guards:  # a few small files
         artifact.check_input(item)
     if ranks:
         run_array_task(job, stage, folder, ranks, claims, phase)

@@ -36,6 +36,14 @@ def check_own_task(suite: BenchmarkRecipe) -> None:
         raise RecipeError(*(f"{suite.name}: {problem}" for problem in problems))
 
 
+def output_type(suite: BenchmarkRecipe) -> str | None:
+    """Return how lm-eval asks the items of a suite, in its words; None if this machine cannot know it now."""
+    if not suite.is_task:
+        return "multiple_choice" if suite.kind == "multiple_choice" else SCORED[-1]
+    config = _given(suite)[0]
+    return None if config is None else (config | suite.lm_eval).get("output_type", SCORED[-1])
+
+
 def check_row(suite: BenchmarkRecipe, row: Mapping[str, Any]) -> None:
     """Raise RecipeError if a row of a suite's file lacks a column that the templates of its task read.
 

@@ -43,11 +43,11 @@ class ChunkedLoss:
         scale: float,
         taught: Taught | None = None,
         compiled: bool = False,
-    ) -> tuple[Tensor, Tensor]:
-        """Return the objective to minimize and its likelihood part: two fp32 scalars.
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """Return the objective to minimize, its likelihood part, and the nats of each target: fp32, `[]`, `[]`, `[N]`.
 
-        They are `scale` times the sums, over targets that are not IGNORED, of the loss and of the negative
-        log-likelihood in nats. The likelihood part has no gradient, and a teacher gets none. If `compiled`, torch
+        The first two are `scale` times the sums, over targets that are not IGNORED, of the loss and of the negative
+        log-likelihood in nats. Only the objective has a gradient, and a teacher gets none. If `compiled`, torch
         compiles what is between the products.
 
         `targets_N[i]` is the token to predict at position i: for next tokens, the batch was made with targets already
@@ -56,14 +56,14 @@ class ChunkedLoss:
         to_gradients = self.compiled_to_gradients if compiled else self.to_gradients
         is_lean = self.chosen.part.gradients is not None and taught is None  # with few copies of its logits
         given = (hidden_ND, head_VD, targets_N, scale, taught, self._named(to_gradients), is_lean)
-        objective, likelihood = _Chunked.apply(*given)
-        return objective, likelihood
+        objective, likelihood, each = _Chunked.apply(*given)
+        return objective, likelihood, each
 
-    def to_gradients(self, rows: LogitRows, scale: float, *, by_hand: bool = True) -> Tensor:
-        """Overwrite the logits with d objective / d logits; return the sums of loss and likelihood, fp32 `[2]`.
+    def to_gradients(self, rows: LogitRows, scale: float, *, by_hand: bool = True) -> tuple[Tensor, Tensor]:
+        """Overwrite the logits with d objective / d logits.
 
-        Only the gradients have the scale. They are by the loss's own form if it has one and if `by_hand`; otherwise
-        torch differentiates it.
+        Return the sums of loss and likelihood, fp32 `[2]`, and each target's nats. Only the gradients have the scale.
+        They are by the loss's own form if it has one and if `by_hand`; otherwise torch differentiates it.
         """
         trained = rows.targets != IGNORED
         capped = softcapped(rows.logits.float(), self.softcap) if self.softcap else rows.logits
@@ -77,10 +77,11 @@ class ChunkedLoss:
         if self.softcap:
             made.gradients.mul_(1 - (capped / self.softcap).square())
         rows.logits.copy_(made.gradients)
-        return torch.stack(((made.values * trained).sum(), (made.nats * trained).sum()))
+        each = made.nats * trained
+        return torch.stack(((made.values * trained).sum(), each.sum())), each
 
     @cached_property
-    def compiled_to_gradients(self) -> Callable[..., Tensor]:
+    def compiled_to_gradients(self) -> Callable[..., tuple[Tensor, Tensor]]:
         """The arithmetic from logits to the gradients of the loss's values, which torch compiles when it first runs."""
         return torch.compile(partial(self.to_gradients, by_hand=False))
 
@@ -92,12 +93,12 @@ class ChunkedLoss:
         gradients, values = torch.func.grad(weighted, has_aux=True)(rows.logits.float())
         return Gradients(values, nats(rows), gradients)
 
-    def _named(self, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    def _named(self, call: Callable[..., tuple[Tensor, Tensor]]) -> Callable[..., tuple[Tensor, Tensor]]:
         """Return a function whose errors have the name of a loss from outside, and which may take long to compile."""
         if not self.chosen.who:
             return call
 
-        def called(rows: LogitRows, scale: float) -> Tensor:
+        def called(rows: LogitRows, scale: float) -> tuple[Tensor, Tensor]:
             with named(self.chosen.who, "failed", trains=True):
                 return call(rows, scale)
 
@@ -113,6 +114,18 @@ def token_losses(hidden_ND: Tensor, head_VD: Tensor, targets_N: Tensor, *, softc
     return torch.cat(parts)
 
 
+def target_scores(hidden_ND: Tensor, head_VD: Tensor, targets_N: Tensor, *, softcap: float = 0.0) -> Tensor:
+    """Return the nats of each target, and 1 if another token is likelier: fp32 `[2, N]`, 0 for IGNORED.
+
+    Logits are computed only where there is a target.
+    """
+    scores = torch.zeros(2, len(targets_N), device=targets_N.device)
+    for places in (targets_N != IGNORED).nonzero()[:, 0].split(CHUNK):
+        logits, targets = softcapped((hidden_ND[places] @ head_VD.t()).float(), softcap), targets_N[places]
+        scores[:, places] = torch.stack((nats(LogitRows(logits, targets)), (logits.argmax(-1) != targets).float()))
+    return scores
+
+
 def chunk_rows(vocabulary: int, *, on_gpu: bool) -> int:
     """Return the number of rows whose logits exist at the same time in a training step."""
     return max(CHUNK, GPU_LOGITS // vocabulary) if on_gpu else CHUNK
@@ -126,6 +139,7 @@ class _Chunked(torch.autograd.Function):
         sums = torch.zeros(2, dtype=torch.float32, device=hidden_ND.device)
         grad_hidden = torch.empty_like(hidden_ND)
         grad_head = torch.zeros_like(head_VD, dtype=torch.float32)
+        each = list[Tensor]()
         on_gpu = kind_of(hidden_ND.device) != "cpu"
         chunk = chunk_rows(len(head_VD), on_gpu=on_gpu and is_lean)
         for start in range(0, len(hidden_ND), chunk):
@@ -133,16 +147,19 @@ class _Chunked(torch.autograd.Function):
             others = None if taught is None else taught.states[own] @ taught.head.t()
             rows = LogitRows(hidden_ND[own] @ head_VD.t(), targets_N[own], others)
             for tile in tiles(rows, TILE if not on_gpu else chunk if is_lean else GPU_TILE):
-                sums += to_gradients(tile, scale)
+                of_tile, nats_of_tile = to_gradients(tile, scale)
+                sums += of_tile
+                each.append(nats_of_tile)
             torch.mm(rows.logits, head_VD, out=grad_hidden[own])
             grad_head += rows.logits.t() @ hidden_ND[own]
         ctx.save_for_backward(grad_hidden, grad_head.to(head_VD.dtype))
         objective, likelihood = (sums * scale).unbind()
-        ctx.mark_non_differentiable(likelihood)
-        return objective, likelihood
+        nats_N = torch.cat(each)
+        ctx.mark_non_differentiable(likelihood, nats_N)
+        return objective, likelihood, nats_N
 
     @staticmethod
-    def backward(ctx, grad, _):
+    def backward(ctx, grad, *_):
         grad_hidden, grad_head = ctx.saved_tensors
         return grad_hidden * grad, grad_head * grad, None, None, None, None, None
 

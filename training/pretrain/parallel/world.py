@@ -99,6 +99,12 @@ class World:
             dist.all_reduce(vector, group=self.group(*axes) if axes else None)
         return vector
 
+    def largest(self, vector: Tensor) -> Tensor:
+        """Return the largest value of each number over all processes, in place."""
+        if self.size > 1:
+            dist.all_reduce(vector, op=dist.ReduceOp.MAX)
+        return vector
+
     def first_said(self, said: str) -> str:
         """Return the first non-empty text that any process passed as `said`, in the order of ranks.
 

@@ -39,7 +39,7 @@ from training.pretrain.capacity.divisible import check_degrees
 from training.pretrain.capacity.fp8_checks import check_fp8, check_gpu
 from training.pretrain.capacity.needs import Pretraining, certain_bytes, disk_bytes, most
 from training.pretrain.capacity.room import check_disk, check_memory
-from training.pretrain.capacity.usage import keep_freed_memory, memory_of
+from training.pretrain.capacity.usage import keep_freed_memory, memory_of, said
 from training.pretrain.checkpoint import Store, checkpoints
 from training.pretrain.held_out import HELD_OUT_BITS, HELD_OUT_TOKENS, held_out
 from training.pretrain.losses.teacher import read_teacher, teacher_folder
@@ -59,6 +59,9 @@ from training.pretrain.run import RunHooks, train
 from training.pretrain.samples import sampler
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.step import Trainer
+from training.pretrain.watch.items import read_items
+from training.pretrain.watch.looks import Looks
+from training.pretrain.watch.settings import WatchRecipe
 
 MODEL_FOLDER = "model"
 PLANS = ("training_plan", "ladder_plan", "reference_plan", "long_context_plan")  # a job has one of them
@@ -161,13 +164,20 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
             sample_steps=job.run.sample_steps,
             evaluation_steps=job.run.evaluation_steps,
             read_steps=job.run.read_steps,
+            looks=looks_of(job, trainer),
         )
+        if watch.looks is not None:
+            work.progress.message(str(watch.looks))
         hangs = work.path / HANGS_FOLDER
         with watched(rank=world.rank, size=world.size, seconds=job.run.hang_seconds, messages=hangs) as trainer.alive:
             train(trainer, watch)
             work.progress.phase(WRITING)
             use_average(trainer.optimizers)
             measured, compared = held_out(trainer), trained_logits(trainer)
+            if watch.looks is not None and (answers := watch.looks.answers()):
+                step, steps = trainer.state.position.step, plan.record.steps
+                work.progress.log(step=step, **answers)
+                work.progress.message(f"step {step} of {steps}: {said(answers)}")
             weights = alive_through(wholes(trainer.model, trainer.pieces), trainer.alive)
             if not world.is_first:
                 deque(weights, maxlen=0)  # takes part in the messages by which the first process gets each weight
@@ -175,6 +185,15 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
             exported = export_model(job, work, trainer, weights)
         notes = _notes(trainer, broken, resumed_at)
         return _finish(job, work, trainer, exported, compared, measured, notes, sidecars)
+
+
+def looks_of(job: Job, trainer: Trainer) -> Looks | None:
+    """Return what is measured of a training at the steps that its recipe watches; None if it watches nothing."""
+    if "watch" not in job.settings:
+        return None
+    found = job.guards_of("watched_items")
+    items = read_items(found[0].folder) if found else {}
+    return Looks(trainer, job.settings_as(WatchRecipe, "watch"), items, share=job.run.watch_share)
 
 
 def trained_logits(trainer: Trainer) -> tuple[Tensor, Tensor]:

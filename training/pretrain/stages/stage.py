@@ -12,6 +12,7 @@ from training.contract.user_input.places import local_path
 from training.data.sections import sections, with_parts
 from training.order.held_out_needed import held_out_asked, held_out_there
 from training.pretrain.stages.long_context_settings import LongContextRecipe
+from training.pretrain.watch.settings import WatchRecipe
 
 if TYPE_CHECKING:
     from training.recipe.recipe import Recipe
@@ -31,6 +32,7 @@ PRETRAIN = Stage(
     distributed=True,
     by_a_model=True,
     locations=(("teacher", "path"),),
+    context=("watch",),
 )
 DOREMI = Stage(
     name="doremi",
@@ -65,22 +67,20 @@ EXTEND = Stage(
 def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
     """Return the settings of model and training that a stage gets from the recipe.
 
-    A teacher is identified by the digest of its folder, not by its path.
+    A teacher is identified by the digest of its folder, not by its path. What is watched is a section of its own.
     """
     from training.data.sources import resolve
 
     del part
-    distill = recipe.pretrain.distill
-    if not distill.teacher:
-        return with_parts({"model": recipe.model, "pretrain": recipe.pretrain})
-    folder = local_path(resolve(distill.teacher), "pretrain.distill.teacher").resolve()
-    return with_parts(
-        {
-            "model": recipe.model,
-            "pretrain": replace(recipe.pretrain, distill=replace(distill, teacher=None)),
-            "teacher": {"digest": model_digest(folder), "path": str(folder)},
-        }
-    )
+    pretrain, watch, distill = recipe.pretrain, recipe.pretrain.watch, recipe.pretrain.distill
+    settings: dict[str, Any] = {"model": recipe.model, "pretrain": replace(pretrain, watch=WatchRecipe())}
+    if watch != WatchRecipe():
+        settings["watch"] = watch
+    if distill.teacher:
+        folder = local_path(resolve(distill.teacher), "pretrain.distill.teacher").resolve()
+        settings["pretrain"] = replace(settings["pretrain"], distill=replace(distill, teacher=None))
+        settings["teacher"] = {"digest": model_digest(folder), "path": str(folder)}
+    return with_parts(settings)
 
 
 def _of_rung(recipe: Recipe, rung: str) -> dict[str, Any]:
@@ -138,7 +138,7 @@ ASSETS = (
         sections=("snapshots",),
         settings=_settings,
         inputs=(Input(asset="training_plan"), *_TOKENS, Input(asset="adopted_model")),
-        guards=CLEAN_DATA,
+        guards=(*CLEAN_DATA, Input(asset="watched_items")),
     ),
     Asset(
         name="reference_model",

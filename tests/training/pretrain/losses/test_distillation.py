@@ -77,7 +77,7 @@ def test_loss_and_gradients_equal_their_definition(monkeypatch, form, is_capped,
     targets[[3, 12, 19]] = IGNORED
     caps = {"softcap": 3.0, "teacher_softcap": 2.0} if is_capped else {}
     loss = loss_of(temperature=temperature, weight=weight, **caps)
-    made, likelihood = loss(hidden, head, targets, scale=0.1, taught=Taught(taught, taught_head), **form)
+    made, likelihood, _ = loss(hidden, head, targets, scale=0.1, taught=Taught(taught, taught_head), **form)
     gradients = torch.autograd.grad(made, (hidden, head))
 
     logits, wanted = hidden @ head.t(), taught @ taught_head.t()
@@ -100,8 +100,8 @@ def test_a_student_that_says_what_its_teacher_says_learns_from_the_text_alone():
     hidden, head = torch.randn(7, 5, generator=draw), torch.randn(9, 5, generator=draw)
     targets = torch.randint(9, (7,), generator=draw)
     loss, given = loss_of(weight=0.25, temperature=3.0), (hidden, head, targets)
-    made, likelihood = loss(*given, scale=1.0, taught=Taught(hidden, head))
-    plain, _ = ChunkedLoss(PRETRAIN.chosen_loss)(*given, scale=1.0)
+    made, likelihood, _ = loss(*given, scale=1.0, taught=Taught(hidden, head))
+    plain, *_ = ChunkedLoss(PRETRAIN.chosen_loss)(*given, scale=1.0)
     assert likelihood.item() == pytest.approx(plain.item(), rel=1e-6)
     assert made.item() == pytest.approx(0.75 * plain.item(), rel=1e-5)
 

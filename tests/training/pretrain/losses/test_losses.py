@@ -13,7 +13,7 @@ from training.contract.parts.outside import NoSettings, PartFailed
 from training.contract.records import RecipeError
 from training.order.loss_mask import IGNORED
 from training.pretrain.losses import chunked
-from training.pretrain.losses.chunked import ChunkedLoss, Taught, token_losses
+from training.pretrain.losses.chunked import ChunkedLoss, Taught, target_scores, token_losses
 from training.pretrain.losses.distillation import DISTILLATION
 from training.pretrain.losses.loss import ChosenLoss, LogitRows, Loss
 from training.pretrain.losses.settings import DistillRecipe, LossRecipe
@@ -74,11 +74,14 @@ def test_softcap_and_z_loss_equal_their_definitions(softcap, z_loss, form):
     trained = targets != IGNORED
     likelihood = torch.nn.functional.cross_entropy(logits[trained], targets[trained], reduction="sum") * 0.1
     plain = likelihood + 0.1 * z_loss * logits[trained].logsumexp(-1).square().sum()
-    ours, reported = loss_of(softcap=softcap, z_loss=z_loss)(hidden, head, targets, scale=0.1, **form)
+    ours, reported, each = loss_of(softcap=softcap, z_loss=z_loss)(hidden, head, targets, scale=0.1, **form)
     assert torch.allclose(reported, likelihood) and not reported.requires_grad
     assert_same(ours, plain, hidden, head)
     losses = token_losses(hidden, head, targets, softcap=softcap)
-    assert torch.allclose(losses.sum() * 0.1, likelihood)
+    assert torch.allclose(losses.sum() * 0.1, likelihood) and torch.allclose(each, losses) and not each.requires_grad
+    found, others = target_scores(hidden, head, targets, softcap=softcap)
+    assert torch.allclose(found, losses) and (others[~trained] == 0).all()
+    assert (others[trained].bool() == (logits.argmax(-1) != targets)[trained]).all()
 
 
 @pytest.mark.parametrize("name", [name for name, part in FORMS.items() if part.gradients])
@@ -139,7 +142,7 @@ def pretrain(place: str, **given) -> PretrainRecipe:
 def test_a_loss_from_outside_is_differentiated_and_logs_the_likelihood(form):
     hidden, head, targets = draws(100)
     loss = ChunkedLoss(pretrain("focal:loss", gamma=2.0).chosen_loss)
-    ours, likelihood = loss(hidden, head, targets, scale=0.5, **form)
+    ours, likelihood, _ = loss(hidden, head, targets, scale=0.5, **form)
     nats = torch.nn.functional.cross_entropy(hidden @ head.t(), targets, reduction="none", ignore_index=IGNORED)
     assert_same(ours, 0.5 * ((1 - torch.exp(-nats)) ** 2 * nats).sum(), hidden, head)
     assert likelihood.item() == pytest.approx(0.5 * nats.sum().item(), rel=1e-6)

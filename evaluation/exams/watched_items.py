@@ -1,0 +1,134 @@
+"""Stage `watched_items`: items of the benchmarks that the base model answers while it is trained, as tokens.
+
+Training knows neither lm-eval nor a tokenizer, so `items.jsonl` holds as tokens what the scorer would ask a base model:
+a sample of each suite's items in a drawn order, whose beginnings are samples too. Each line has `suite`, `item`,
+`requests` ([tokens of the context, tokens of the continuation] of each choice), `lengths` (by which the log-likelihood
+of each choice is divided), `right` (the choices that are accepted), `bytes` (of the first right answer in UTF-8) and
+`is_greedy`: whether the item is right if its only continuation is the likeliest text.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+# Keeps everything that is imported after it offline and quiet.
+import training.generate.model_folder  # noqa: F401  # isort: skip
+
+from lm_eval.api.instance import Instance
+from lm_eval.api.task import ConfigurableTask
+
+from evaluation.exams.harness import HEADLINE, fitting, suite_task
+from evaluation.exams.items import ExamItem, read_exam
+from evaluation.exams.local_model import Asked, Scored, TokenizedRequests
+from training.contract.artifact import write_text
+from training.contract.job import Job, Outcome, Work
+from training.contract.records import RecipeError
+from training.data.exams.settings import BenchmarkRecipe
+from training.generate.encoder import Encoder
+from training.pretrain.watch.items import ITEMS_FILE
+from training.recipe.settings.evaluation import EvaluationRecipe
+
+UNLIKELY = -1e9  # nats
+_Pair = tuple[Instance, tuple[list[int], list[int]]]
+
+
+class _Asked(TokenizedRequests):
+    """Keeps the tokens of all requests instead of answering them."""
+
+    def __init__(self, encoder: Encoder, max_length: int) -> None:
+        super().__init__(encoder, max_length)
+        self.tokens: list[tuple[list[int], list[int]]] = []
+
+    def _loglikelihood_tokens(self, requests: list[Asked], **_: Any) -> list[Scored]:
+        self.tokens += [(context, continuation) for _, context, continuation in requests]
+        return [(0.0, False)] * len(requests)
+
+    def loglikelihood_rolling(self, requests: list[Instance], disable_tqdm: bool = False) -> list[float]:
+        raise AssertionError("such suites are refused")
+
+    def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
+        raise AssertionError("such suites are refused")
+
+
+def run(job: Job, work: Work) -> Outcome:
+    """Write the drawn items of each suite, and note those that are too long for the rows of the training."""
+    recipe, drawn = job.settings_as(EvaluationRecipe, "evaluation"), job.settings["drawn"]
+    asked = _Asked(Encoder(job.input_of("tokenizer").folder), drawn["sequence_length"])
+    lines, aside = list[str](), dict[str, int]()
+    for step, benchmark in enumerate(recipe.suites, start=1):
+        items = read_exam(benchmark, job.settings).items
+        kept = fitting(asked, benchmark, items, job.settings, has_template=False)
+        rows = _rows(asked, benchmark, kept, job.settings)
+        random.Random(f"{drawn['seed']}/{benchmark.name}").shuffle(rows)
+        lines += [json.dumps(row) for row in rows[: drawn["items"]]]
+        aside[benchmark.name] = len(items) - len(kept)
+        work.progress.log(step=step, suites=len(recipe.suites), items=len(lines))
+    write_text(work.path / ITEMS_FILE, "".join(f"{line}\n" for line in lines))
+    return Outcome(
+        files=(ITEMS_FILE,),
+        metrics={"items": len(lines)},
+        notes={"set_aside": {name: number for name, number in aside.items() if number}},
+    )
+
+
+def _rows(
+    asked: _Asked, benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: dict[str, Any]
+) -> list[dict[str, Any]]:
+    """Return a row for each item, which is asked as it is in the suite's scores."""
+    task, _ = suite_task(benchmark, items, settings, has_template=False)
+    task.build_all_requests()
+    asked.tokens.clear()
+    asked.loglikelihood(task.instances, disable_tqdm=True)
+    pairs = zip(task.instances, asked.tokens, strict=True)
+    return [
+        {"suite": benchmark.name, "item": items[place].id, **_judged(task, benchmark, list(some))}
+        for place, some in groupby(pairs, key=lambda pair: pair[0].doc_id)
+    ]
+
+
+def _judged(task: ConfigurableTask, benchmark: BenchmarkRecipe, pairs: list[_Pair]) -> dict[str, Any]:
+    """Return the requests of one item, and by what its answer is right. `pairs` has each request with its tokens."""
+    metric, first = _metric(task, benchmark), pairs[0][0]
+    is_choice = task.OUTPUT_TYPE == "multiple_choice"
+    choices = task.doc_to_choice(first.doc) if is_choice else [first.args[1]]
+    if metric not in DIVISORS or len(choices) != len(pairs):
+        raise RecipeError(
+            f"{benchmark.name}: scored by {metric}, which cannot be watched; take it out of pretrain.watch.suites, or"
+            f" set the suite's metric to one of {', '.join(DIVISORS)}"
+        )
+    right = [n for n in range(len(pairs)) if _accepts(task, first.doc, metric, n, len(pairs))]
+    if not right:
+        raise RecipeError(f"{benchmark.name}: its task accepts no answer of the item in row {first.doc_id}")
+    context, continuation = pairs[right[0]][0].args
+    moved = context[len(context.rstrip()) :]  # blanks, which lm-eval scores as the beginning of the continuation
+    return {
+        "requests": [tokens for _, tokens in pairs],
+        "lengths": [DIVISORS[metric](choice) for choice in choices],
+        "right": right,
+        "bytes": len((moved + continuation).encode("utf-8")),
+        "is_greedy": not is_choice,
+    }
+
+
+def _accepts(task: ConfigurableTask, document: Any, metric: str, likely: int, choices: int) -> bool:
+    """Whether the task says that an answer is right in which one choice is likely and greedy, and no other is."""
+    results = [(0.0, True) if n == likely else (UNLIKELY, False) for n in range(choices)]
+    return task.process_results(document, results)[metric] == 1
+
+
+def _metric(task: ConfigurableTask, benchmark: BenchmarkRecipe) -> str:
+    if not benchmark.is_task:
+        return HEADLINE[benchmark.kind]
+    return (benchmark.metric or next(iter(task._metric_fn_list), "")).partition(",")[0]
+
+
+# By what each metric of lm-eval divides the log-likelihood of a choice.
+DIVISORS = {
+    "acc": lambda choice: 1,
+    "acc_norm": lambda choice: len(choice),
+    "acc_bytes": lambda choice: len(choice.encode("utf-8")),
+}

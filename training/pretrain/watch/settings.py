@@ -1,0 +1,51 @@
+"""The recipe section `pretrain.watch`: what is measured while the base model is trained, and at which steps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import count
+from typing import Literal
+
+from training.contract.records import RecipeError
+
+POINTS_PER_DOUBLING = 2  # of the steps that `log` means
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class WatchRecipe:
+    """What is measured of the base model during its training: no weight, order or fingerprint depends on it."""
+
+    # Steps between two looks. log: two at each doubling; null: nothing is watched. First and last step always count.
+    every: int | Literal["log"] | None = None
+    suites: tuple[str, ...] = ()  # of `evaluation.suites`; those that are asked by likelihood
+    items: int | Literal["auto"] = "auto"  # of each suite; auto: as many as the profile's `watch_share` pays for
+    seed: int = 0  # draws the items
+
+    def __post_init__(self) -> None:
+        for name, value in (("every", self.every), ("items", self.items)):
+            if isinstance(value, int) and value < 1:
+                raise RecipeError(f"pretrain.watch.{name}={value}; at least 1 is right")
+        if len(set(self.suites)) != len(self.suites):
+            raise RecipeError(f"pretrain.watch.suites: {', '.join(self.suites)}; name each suite once")
+        if self.every is None and (self.suites or self.items != "auto" or self.seed):
+            raise RecipeError(
+                "pretrain.watch: without effect, because every is null; log or a number of steps is right"
+            )
+        if not self.suites and (self.items != "auto" or self.seed):
+            raise RecipeError("pretrain.watch: items and seed are without effect, because suites is empty")
+
+    def steps_of(self, steps: int) -> frozenset[int]:
+        """Return after which of a training's steps it is looked at, from 0 to `steps`. Empty if nothing is watched."""
+        if self.every is None:
+            return frozenset()
+        places = _spaced_by_logarithm(steps) if self.every == "log" else range(0, steps, self.every)
+        return frozenset((0, *places, steps))
+
+
+def _spaced_by_logarithm(steps: int) -> Iterator[int]:
+    for number in count():
+        place = round(2 ** (number / POINTS_PER_DOUBLING))
+        if place >= steps:
+            return
+        yield place
