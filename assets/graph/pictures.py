@@ -14,7 +14,7 @@ from itertools import islice
 
 from evaluation.report.figures import Bar, alone, bars_picture, line_picture, thinned
 from training.contract.artifact import Artifact
-from training.contract.progress import METRICS_FILE, read_metrics
+from training.contract.progress import METRICS_FILE, curve, read_metrics
 
 MOST_BARS = 16
 MOST_LENGTHS = 1_000_000  # documents of which a histogram is made
@@ -118,8 +118,7 @@ def _decision(made: Artifact) -> str:
 
 def _losses(made: Artifact) -> str:
     """A curve of the training loss by step; empty for a stage that reports no loss."""
-    rows = [row for row in read_metrics(made.path / METRICS_FILE) if isinstance(row.get("loss"), (int, float))]
-    points = [(float(row["step"]), float(row["loss"])) for row in rows if "step" in row]
+    points = curve(read_metrics(made.path / METRICS_FILE), "loss")
     title = "loss by step"
     picture = line_picture(title, thinned(points), horizontal="to step")
     return alone(picture, STYLE, title=title) if len(points) > 1 else ""

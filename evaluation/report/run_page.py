@@ -35,7 +35,7 @@ from evaluation.report.scoreboard import (
 )
 from evaluation.report.stage_details import look_at
 from evaluation.report.truth_comparison import Record, of_asset, sound
-from training.contract.progress import METRICS_FILE, read_metrics
+from training.contract.progress import METRICS_FILE, curve, read_metrics
 from training.data.documents import read_lines
 
 SHOWN_SAMPLES = 3  # for each outcome and reason
@@ -89,7 +89,7 @@ def render_report(
             how=_file(records, "model_scores", "harness.json") or {},
             reproducibility=reproducibility(records),
             funnel=funnel_steps(board["funnel"]),
-            losses=losses(records),
+            curves=curves(records),
             pictures=PICTURES,
             models=[model for model in MODELS if any(model in scored for scored in board["scores"].values())],
             totals={name: total_of(board, name) for name in ("node_hours", "price", "least")},
@@ -316,16 +316,26 @@ def _signed(drop: Mapping[str, Any]) -> tuple[float, float, float]:
     return 0.0 - drop["drop"], 0.0 - high, 0.0 - low
 
 
-def losses(records: Sequence[Record]) -> list[dict[str, Any]]:
-    """Return the training loss of every trained model: `name`, (step, loss) `points`, and how many were recorded."""
+def curves(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Return what is shown of the trainings by their steps: each model's loss, and what was watched of the base model.
+
+    Each has the model's `name`, the `metric` and its `words`, (step, value) `points`, and how many were `recorded`.
+    """
     found = []
     for asset in ("base_model", "long_context_model", "sft_model", "reward_model", "aligned_model"):
-        for folder, _ in of_asset(records, asset)[-1:]:
-            rows = [row for row in read_metrics(folder / METRICS_FILE) if isinstance(row.get("loss"), (int, float))]
-            if rows:
-                points = thinned([(row["step"], row["loss"]) for row in rows])
-                found.append({"name": asset.replace("_", " "), "points": points, "recorded": len(rows)})
+        for folder, record in of_asset(records, asset)[-1:]:
+            rows = read_metrics(folder / METRICS_FILE)
+            shown = WATCHED if "watch" in record["settings"] else ()
+            watched = (name for row in rows for name in row if name.startswith(shown))
+            for metric in dict.fromkeys(("loss", *watched)):
+                if points := curve(rows, metric):
+                    words = "training loss" if metric == "loss" else metric.replace("_", " ")
+                    named = {"name": asset.replace("_", " "), "metric": words.removeprefix("training "), "words": words}
+                    found.append({**named, "points": thinned(points), "recorded": len(points)})
     return found
+
+
+WATCHED = ("watched_", "held_out_bits_per_byte_")  # losses by source and norms by layer are in MLflow alone
 
 
 def score_picture(suite: str, models: Mapping[str, Mapping[str, Any]]) -> Markup:
@@ -352,12 +362,12 @@ def tokens_picture(tokens: Mapping[str, float]) -> Markup:
     return bars_picture("Tokens of each snapshot", bars, most=max(tokens.values(), default=0.0))
 
 
-def loss_picture(loss: Mapping[str, Any]) -> Markup:
-    """Return the training loss of one model by step as a line."""
-    return line_picture(f"Training loss of {loss['name']}", loss["points"], horizontal="step")
+def curve_picture(shown: Mapping[str, Any]) -> Markup:
+    """Return a metric of one model by step as a line."""
+    return line_picture(f"{shown['words'].capitalize()} of {shown['name']}", shown["points"], horizontal="step")
 
 
-PICTURES = {"funnel": funnel_picture, "scores": score_picture, "tokens": tokens_picture, "loss": loss_picture}
+PICTURES = {"funnel": funnel_picture, "scores": score_picture, "tokens": tokens_picture, "curve": curve_picture}
 
 
 def records_of(folders: Iterable[Path]) -> list[Record]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -131,3 +132,11 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         except json.JSONDecodeError:
             continue
     return rows
+
+
+def curve(rows: Iterable[Mapping[str, Any]], name: str) -> list[tuple[int, float]]:
+    """Return (step, value) of one metric in rows of a `metrics.jsonl`, by ascending steps.
+
+    A resumed job does steps again after its last checkpoint; the last value of a step counts.
+    """
+    return sorted({row["step"]: row[name] for row in rows if isinstance(row.get(name), (int, float))}.items())

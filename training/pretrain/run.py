@@ -17,12 +17,12 @@ from training.pretrain import checkpoint
 from training.pretrain import diagnostics as bundle
 from training.pretrain.capacity.usage import peak_memory_bytes, said
 from training.pretrain.held_out import held_out
+from training.pretrain.looks.looks import Looks
 from training.pretrain.models.account import peak_teraflops
 from training.pretrain.parallel import stragglers
 from training.pretrain.report import StepReport, Told
 from training.pretrain.state import Diverged
 from training.pretrain.step import Trainer
-from training.pretrain.watch.looks import Looks
 
 # How often a run is logged, evaluated and sampled. None of these numbers changes the weights.
 LOGGED_STEPS = 200

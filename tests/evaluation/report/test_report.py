@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from evaluation.hub.card import _rows_read, _shape, front_matter, one_line, render_card
-from evaluation.report.run_page import looked_at, records_of, render_report
+from evaluation.report.run_page import curves, looked_at, records_of, render_report
 from evaluation.report.scoreboard import headline, long_context_lines, scoreboard
 from evaluation.report.scoreboard_print import cost_line, render
 from evaluation.stages import STAGES
@@ -469,3 +469,23 @@ def test_a_verdict_without_an_exam_says_so_everywhere(tmp_path):
 
 def test_text_of_pages_does_not_shape_the_card():
     assert one_line("# head\n| a | <b>") == "\\# head \\| a \\| \\<b\\>"
+
+
+def test_what_was_watched_of_the_base_model_is_shown_once_for_each_step(tmp_path):
+    seen = {"watched_accuracy_cloze": 0.25, "held_out_bits_per_byte_web": 2.0, "gradient_norm/layer_0": 1.0}
+    rows = [{"step": 0, **seen}, {"step": 2, "loss": 4.0, **seen}, {"step": 3, "loss": 3.0}]
+    rows += [{"step": 2, "loss": 4.5, **seen, "watched_accuracy_cloze": 0.5}]  # it was stopped, and resumed at step 1
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    for settings, more in (
+        ({}, []),
+        (
+            {"watch": {"every": 2}},
+            [
+                ("watched accuracy cloze", [(0, 0.25), (2, 0.5)]),
+                ("held out bits per byte web", [(0, 2.0), (2, 2.0)]),
+            ],
+        ),
+    ):
+        shown = curves([(tmp_path, {"asset": "base_model", "settings": settings})])
+        assert [(one["words"], one["points"]) for one in shown] == [("training loss", [(2, 4.5), (3, 3.0)]), *more]
+        assert [(one["metric"], one["recorded"]) for one in shown[:1]] == [("loss", 2)]

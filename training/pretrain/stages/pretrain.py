@@ -42,6 +42,7 @@ from training.pretrain.capacity.room import check_disk, check_memory
 from training.pretrain.capacity.usage import keep_freed_memory, memory_of, said
 from training.pretrain.checkpoint import Store, checkpoints
 from training.pretrain.held_out import HELD_OUT_BITS, HELD_OUT_TOKENS, held_out
+from training.pretrain.looks.looks import Looks
 from training.pretrain.losses.teacher import read_teacher, teacher_folder
 from training.pretrain.models import export
 from training.pretrain.models.attention import activate_flash_3, check_varlen
@@ -60,7 +61,6 @@ from training.pretrain.samples import sampler
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.step import Trainer
 from training.pretrain.watch.items import read_items
-from training.pretrain.watch.looks import Looks
 from training.pretrain.watch.settings import WatchRecipe
 
 MODEL_FOLDER = "model"

@@ -1,1 +1,1 @@
-"""What a training measures of itself at some of its steps, which changes nothing of what it makes."""
+"""What is watched of a training: the settings, the exam items, and what the passes of a step note."""

@@ -9,8 +9,8 @@ from pathlib import Path
 from tests.training.pretrain import spread, tiny
 from training.contract.job import InputArtifact
 from training.contract.records import read_record
+from training.pretrain.looks.looks import Looks
 from training.pretrain.watch.items import ITEMS_FILE, WatchedItem
-from training.pretrain.watch.looks import Looks
 from training.pretrain.watch.settings import WatchRecipe
 
 

@@ -20,6 +20,7 @@ from training.contract.progress import METRICS_FILE, read_metrics
 from training.contract.records import RecipeError, write_record
 from training.order.batches import held_out_samples, sample_ids
 from training.order.loss_mask import IGNORED
+from training.pretrain.looks.looks import joined_norms, within
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.export import read_model
 from training.pretrain.parallel.degrees import Degrees
@@ -27,7 +28,6 @@ from training.pretrain.run import train
 from training.pretrain.stages import pretrain as stage
 from training.pretrain.step import Trainer
 from training.pretrain.watch.items import num_rows, rows_of
-from training.pretrain.watch.looks import joined_norms, within
 from training.pretrain.watch.settings import WatchRecipe
 
 WATCH = WatchRecipe(every=5, suites=SUITES, items=9)

@@ -12,7 +12,7 @@ from training.pretrain.step import Trainer, idle
 from training.pretrain.watch.items import WatchedItem, rows_of, scores
 
 
-class Exam:
+class AskedItems:
     """Items of several suites, as rows for a trainer."""
 
     def __init__(self, items: Mapping[str, Sequence[WatchedItem]], length: int) -> None:

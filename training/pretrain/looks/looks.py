@@ -13,11 +13,11 @@ from torch import Tensor, nn
 
 from training.order.batches import Plan, held_out_samples
 from training.pretrain.held_out import held_out
+from training.pretrain.looks.answers import AskedItems
 from training.pretrain.models.decoder import Decoder
 from training.pretrain.models.shape import ModelConfig
 from training.pretrain.parallel.mesh import reshard
 from training.pretrain.step import Trainer
-from training.pretrain.watch.answers import Exam
 from training.pretrain.watch.items import WatchedItem, num_rows
 from training.pretrain.watch.settings import WatchRecipe
 
@@ -44,7 +44,7 @@ class Looks:
         self.reads_text = text <= (paid / 2 if items else paid)
         text *= self.reads_text
         chosen = within(items, length, paid - text) if recipe.items == "auto" else items
-        self.exam = Exam(chosen, length) if chosen else None
+        self.exam = AskedItems(chosen, length) if chosen else None
         self.positions = text + (self.exam.rows.tokens.size if self.exam else 0)  # that one look reads
         self.share = len(self.steps) * self.positions / trained
 
