@@ -26,8 +26,11 @@ def memory_of(device: torch.device) -> tuple[int, str]:
 
 
 def said(numbers: Mapping[str, float]) -> str:
-    """Return named numbers as one line of text, with four significant digits each."""
-    return ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in numbers.items())
+    """Return named numbers as one line of text, with four significant digits each.
+
+    Numbers of a vector, whose names have a `/`, are left out.
+    """
+    return ", ".join(f"{name.replace('_', ' ')} {value:.4g}" for name, value in numbers.items() if "/" not in name)
 
 
 def keep_freed_memory() -> None:

@@ -48,7 +48,7 @@ def loss_of(softcap: float = 0.0, teacher_softcap: float = 0.0, **recipe) -> Chu
     ],
 )
 def test_the_loss_of_one_position_by_hand(temperature, weight, objective):
-    made, likelihood = loss_of(temperature=temperature, weight=weight)(
+    made, likelihood, _ = loss_of(temperature=temperature, weight=weight)(
         torch.zeros(1, 2, requires_grad=True),
         LOGITS,
         torch.tensor([0]),
