@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any
 
@@ -33,6 +33,12 @@ from training.pretrain.watch.items import ITEMS_FILE
 from training.recipe.settings.evaluation import EvaluationRecipe
 
 UNLIKELY = -1e9  # nats
+# By what each metric of lm-eval divides the log-likelihood of a choice.
+DIVISORS: dict[str, Callable[[str], int]] = {
+    "acc": lambda choice: 1,
+    "acc_norm": len,
+    "acc_bytes": lambda choice: len(choice.encode("utf-8")),
+}
 _Pair = tuple[Instance, tuple[list[int], list[int]]]
 
 
@@ -124,11 +130,3 @@ def _metric(task: ConfigurableTask, benchmark: BenchmarkRecipe) -> str:
     if not benchmark.is_task:
         return HEADLINE[benchmark.kind]
     return (benchmark.metric or next(iter(task._metric_fn_list), "")).partition(",")[0]
-
-
-# By what each metric of lm-eval divides the log-likelihood of a choice.
-DIVISORS = {
-    "acc": lambda choice: 1,
-    "acc_norm": lambda choice: len(choice),
-    "acc_bytes": lambda choice: len(choice.encode("utf-8")),
-}

@@ -391,8 +391,8 @@ class Proxy:
             own = torch.from_numpy(np.flatnonzero(sources == source)).to(self.device)
             given = (states[own].flatten(0, 1), head, targets[own].flatten())
             parts.append(self.loss(*given, scale=float(scales[source])))
-        torch.stack([objective for objective, _ in parts]).sum().backward()
-        return sum(likelihood.item() for _, likelihood in parts)
+        torch.stack([objective for objective, _, _ in parts]).sum().backward()
+        return sum(likelihood.item() for _, likelihood, _ in parts)
 
     def _losses(self, model: Decoder, tokens: Tensor, targets: Tensor, documents: Tensor) -> Tensor:
         """Return the loss of each target in nats, `[rows, L]`; 0 where there is no target."""
