@@ -89,10 +89,10 @@ def _rows(
     task.build_all_requests()
     asked.tokens.clear()
     asked.loglikelihood(task.instances, disable_tqdm=True)
-    pairs = zip(task.instances, asked.tokens, strict=True)
+    pairs = groupby(zip(task.instances, asked.tokens, strict=True), key=lambda pair: pair[0].doc_id)
     return [
-        {"suite": benchmark.name, "item": items[place].id, **_judged(task, benchmark, list(some))}
-        for place, some in groupby(pairs, key=lambda pair: pair[0].doc_id)
+        {"suite": benchmark.name, "item": item.id, **_judged(task, benchmark, list(some))}
+        for item, (_, some) in zip(items, pairs, strict=True)
     ]
 
 
@@ -100,7 +100,7 @@ def _judged(task: ConfigurableTask, benchmark: BenchmarkRecipe, pairs: list[_Pai
     """Return the requests of one item, and by what its answer is right. `pairs` has each request with its tokens."""
     metric, first = _metric(task, benchmark), pairs[0][0]
     is_choice = task.OUTPUT_TYPE == "multiple_choice"
-    choices = task.doc_to_choice(first.doc) if is_choice else [first.args[1]]
+    choices = task.doc_to_choice(first.doc) if is_choice else [first.args[-1]]
     if metric not in DIVISORS or len(choices) != len(pairs):
         raise RecipeError(
             f"{benchmark.name}: scored by {metric}, which cannot be watched; take it out of pretrain.watch.suites, or"
