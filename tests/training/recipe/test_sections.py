@@ -17,7 +17,7 @@ from training.stages import STAGES as TRAINING_STAGES
 STAGES = {**TRAINING_STAGES, **EVALUATION_STAGES}
 
 POSTTRAINED = "instructions sft preferences prompts reward align"
-SEARCHED = "benchmarks decontaminate instructions preferences prompts evaluate judge contamination"
+SEARCHED = "benchmarks decontaminate instructions preferences prompts evaluate judge contamination watched_items"
 
 # The stages whose code reads a section. `card` prints the whole recipe, and so is not repeated in each row.
 READERS = {
@@ -33,7 +33,7 @@ READERS = {
     "training.data.quality.settings": "quality score",
     "training.data.tokens.tokenize_settings": "tokenize",
     "training.data.tokens.tokenizer_settings": "tokenizer tokenize",
-    "training.recipe.settings.evaluation": "evaluate contamination judge",
+    "training.recipe.settings.evaluation": "evaluate contamination judge watched_items",
     "training.generate.settings": "synthesize",
     "training.recipe.settings.ladder": "scaling",
     "training.posttrain.adapter_settings": "sft align judge reward",
@@ -52,6 +52,7 @@ READERS = {
     "training.pretrain.objectives.settings": "pretrain doremi extend",
     "training.pretrain.optim.average_settings": "pretrain doremi extend",
     "training.pretrain.spikes": "pretrain doremi extend",
+    "training.pretrain.watch.settings": "pretrain doremi extend",
     "training.recipe.settings.promote": "promote",
     "training.recipe.settings.provider": "",
     "training.recipe.settings.withdrawals": "",
