@@ -139,4 +139,5 @@ def curve(rows: Iterable[Mapping[str, Any]], name: str) -> list[tuple[int, float
 
     A resumed job does steps again after its last checkpoint; the last value of a step counts.
     """
-    return sorted({row["step"]: row[name] for row in rows if isinstance(row.get(name), (int, float))}.items())
+    named = (row for row in rows if "step" in row and isinstance(row.get(name), (int, float)))
+    return sorted({row["step"]: row[name] for row in named}.items())
