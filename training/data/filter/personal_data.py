@@ -193,6 +193,7 @@ _BRACKETED = re.compile(rf"[\[({{<] ?(?:{_AT_WORD}|ad|@|{_DOT_WORD}|\.|(?<=\w\()
 _AT_SIGN = re.compile(rf"(?i){_AT}")
 _WRITTEN_NAME = re.compile(rf"(?i)(?<![\w.])[A-Z0-9](?:[\w+-]|{_DOT}(?=\w)){{0,63}}+\Z")
 _WRITTEN_HOST = re.compile(rf"(?i)[A-Z0-9-]{{1,63}}{_DOT}{_END_OF_HOST}")
+_WRITTEN_DOT = re.compile(rf"(?i){_DOT}")
 # Suffixes of files and systemd units that follow an @ in other notations (logo@2x.png, getty@tty1.service); none is a
 # top-level domain.
 _NOT_DOMAINS = frozenset(
@@ -230,7 +231,17 @@ def _find_written_emails(text: str) -> Iterator[Span]:
             continue
         name = _WRITTEN_NAME.search(text, max(done, at.start() - 100), at.start())
         if name and _BRACKETED.search(folded, name.start(), host.end()):
-            yield name.start(), (done := host.end())
+            yield name.start(), (done := _end_of_host(host))
+
+
+def _end_of_host(host: re.Match[str]) -> int:
+    """Return where a written host ends: with its last top-level domain, or where it was read to if it has none."""
+    end = host.end()
+    for dot in reversed([*_WRITTEN_DOT.finditer(host.string, host.start(), host.end())]):
+        if is_top_level(host.string[dot.end() : end]):
+            return end
+        end = dot.start()
+    return host.end()
 
 
 def _is_email(text: str, start: int, host: re.Match[str]) -> bool:

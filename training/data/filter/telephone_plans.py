@@ -111,14 +111,14 @@ def _forms() -> tuple[tuple[str, tuple[str, ...], Form], ...]:
 
 
 def _grouped(sizes: str) -> tuple[re.Pattern[str], re.Pattern[str]]:
-    """Return two patterns of numbers: in these groups, and in one piece or with a first group of one of the sizes.
+    """Return two patterns of numbers: in these groups, and in one piece or in any groups of two to five digits.
 
     Numbers whose groups after the first are pairs, or one, are written in a country's way too.
     """
     forms = ["-".join(rf"\d{{{size}}}" for size in form.split("-")) for form in sizes.split(";")]
     firsts = "|".join(dict.fromkeys(form.partition("-")[0] for form in forms))
     exact = rf"{'|'.join(forms)}|(?:{firsts})-(?:\d{{5,}}|\d{{2,3}}(?:-\d\d)+)"
-    return re.compile(exact), re.compile(rf"{exact}|\d+|(?:{firsts})(?:-\d{{2,4}})+")
+    return re.compile(exact), re.compile(rf"{exact}|\d+|\d{{2,5}}(?:-\d{{2,5}})+")
 
 
 _FITS = ("", "bare", "led", "grouped", "prefixed")  # from the least that is known to the most

@@ -124,12 +124,15 @@ _OTHER_BEFORE = re.compile(
 )
 _COUNTER = re.compile(r"\d+(?:, |(?<=\D\d) |(?<=\D\d\d) )\Z")  # a price or the number of a gate right before
 _MORE = re.compile(r"[ .\-\u00a0]?\(?\d")
-_DAY_OR_HOST = re.compile(r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])|(?:[12]?\d?\d\.){3}[12]?\d?\d")
+_OTHER_FORM = re.compile(  # a day, a host, two years
+    r"(?:19|20)\d\d(?:0[1-9]|1[0-2])(?:0[1-9]|[12]\d|3[01])|(?:[12]?\d?\d\.){3}[12]?\d?\d"
+    r"|(?:1\d|20)\d\d\D{1,3}(?:1\d|20)\d\d"
+)
 _VALUE = re.compile(r"[=<>\[{'\"]\Z|\w[\"']:\Z|\w\(\Z")  # what stands before values in code
 _APART_AFTER = re.compile(r"\s*(?:[.,;:!?()\]»”\"|\n·•–—。，、；！？）」』]|-\s|\Z)")
 _LAST_WORD = re.compile(r"[^\W\d_][\w'’]*\.?\Z")
 _SHORT_WORD = re.compile(r"(?:\A|\s)(?=[^\W\d_])[^\WA-ZА-Я]{1,5} \Z")  # such as at, au, unter
-_IN_GROUPS = re.compile(r"\d+(?:[ .\-]\d+){2,}\Z")
+_IN_GROUPS = re.compile(r"\d+(?:[ .\-]\d+){2,}\Z|\d{2,4}[ \-]\d{6,}\Z")
 _THOUSANDS = re.compile(r"(?<![\d.,])\d{1,3}(?:[ .,\u00a0\u202f]\d{3})+(?!\d)")
 _POSTCODE = re.compile(r"\d{5}-\d{3}\Z")
 # After a word for a booking: the sign of its number. After digits in threes: what they count, or the year of a count.
@@ -388,7 +391,7 @@ def _is_set_off(text: str, span: Span, clause: str, kind: str) -> bool:
     number = text[start:end]
     beside = _COUNTER.sub("", clause) if kind in ("prefixed", "led") else clause
     is_other = _OTHER_BEFORE.search(beside) or OTHER_NUMBER.search(clause) or _MORE.match(text, end)
-    if is_other or _is_ascending(number) or _DAY_OR_HOST.fullmatch(number):
+    if is_other or _is_ascending(number) or _OTHER_FORM.fullmatch(number):
         return False
     if kind == "prefixed":
         return True
@@ -399,7 +402,8 @@ def _is_set_off(text: str, span: Span, clause: str, kind: str) -> bool:
         return is_apart or is_behind or _SHORT_WORD.search(clause) is not None
     if kind == "grouped" and not is_in_threes and _IN_GROUPS.match(number):
         return is_apart or is_behind
-    return is_apart and is_behind and not (is_in_threes and _in_threes(text, start, end))
+    is_code = kind in ("bare", "led") and "-" in number  # as numbers of parts are written
+    return is_apart and is_behind and not is_code and not (is_in_threes and _in_threes(text, start, end))
 
 
 def _has_code(number: str, digits: str, forms: tuple[Form, ...]) -> bool:

@@ -438,12 +438,14 @@ FORMED = (
     ("da", "Klaverstemmer på Amager, Søren {}.", "32 55 44 18"), ("pl", "Proszę dać znać Oli ({}).", "698-441-720"),
     ("it", "Ripetizioni, zona Prati, Chiara {}", "3394417820"), ("es", "hablar con Toño {}", "655 412 908"),
     ("fr", "laisser un message au {} ce soir", "0123408526"), ("ro", "Lăcătuș sector 3 {}", "021 344 18 20"),
-    ("el", "Ο παπάς ({}) ανοίγει", "2821 044182"), ("en", "Stairlifts from £695, {}, all week.", "0800 028 4417"),
+    ("el", "Ο παπάς ({}) ανοίγει", "2821 044182"), ("da", "skriv til Mads ({}).", "2844 1790"),
+    ("en", "Stairlifts from £695, {}, all week.", "0800 028 4417"),
 )  # fmt: skip
 UNFORMED = (
     ("es", "Brasil 211 049 527, China 1 411 778 724"), ("pl", "ma 698 441 720 obywateli"), ("da", "id = 32554418"),
     ("da", "Dato (20190312)"), ("en", "ip_address(3221225985)"), ("id", "Suku cadang 0812-441-82 cocok untuk"),
-    ("zh", "范围: 192.168.11.100"), ("uk", "УКПО 0671234567, адреса"), ("es", "Pedido 655412908, fecha"),
+    ("zh", "范围: 192.168.11.100"), ("hu", "Kis Gergely (1768-1787) a régi"), ("cs", "Katalog 566-3120-47, cena"),
+    ("uk", "УКПО 0671234567, адреса"), ("es", "Pedido 655412908, fecha"),
 )  # fmt: skip
 
 
@@ -486,6 +488,12 @@ def test_a_number_or_text_of_another_meaning_stays(text):
 @pytest.mark.parametrize("text", ADDRESSES)
 def test_an_address_is_found_in_entities_percent_encoding_and_words(text):
     assert redact(f"Write to {text}, please.", KINDS) == ("Write to <EMAIL>, please.", {"email": 1})
+
+
+@pytest.mark.parametrize("text", ["j [at] x [dot] edu{}", "j@x [dot] edu{}", "j (at) cs.x (dot) co (dot) uk{}"])
+def test_an_address_in_words_ends_with_a_top_level_domain(text):
+    assert redact(text.format(" [dot] then"), ("email",)) == ("<EMAIL> [dot] then", {"email": 1})
+    assert redact(text.format(" (dot) Thanks"), ("email",)) == ("<EMAIL> (dot) Thanks", {"email": 1})
 
 
 @pytest.mark.parametrize("address", ["jane.doe at mail.example.community", "jane.doe at mail.example.com"])
