@@ -371,6 +371,14 @@ def test_the_stage_makes_a_model_that_passes_its_gates(made):
     assert any("sample" in row for row in rows)
 
 
+def test_of_rows_longer_than_what_is_compared_the_beginnings_are(chain, monkeypatch):
+    monkeypatch.setattr(stage, "COMPARED_POSITIONS", 8)
+    job = chain.job("longer_rows")
+    gates = {gate.name: gate for gate in stage.run(job, tiny.work_in(Path(job.output))).gates}
+    assert gates["export_equals_trainer"].passed
+    assert gates["export_equals_trainer"].evidence["positions"] == 2 * 8
+
+
 def test_a_resumed_stage_fills_no_weights_and_ends_in_the_same_bytes(made, chain, monkeypatch):
     job = chain.job("resumed", checkpoint_seconds=1e-9)
     healthy = Trainer.run_step

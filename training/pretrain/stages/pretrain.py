@@ -201,9 +201,8 @@ def trained_logits(trainer: Trainer) -> tuple[Tensor, Tensor]:
 
     All processes must call this.
     """
-    rows, _, _ = trainer.shards.rows(
-        index(trainer.plan, 0)[:2], length=min(COMPARED_POSITIONS, trainer.plan.phase_at(0).sequence_length)
-    )
+    rows, _, _ = trainer.shards.rows(index(trainer.plan, 0)[:2], length=trainer.plan.phase_at(0).sequence_length)
+    rows = rows[:, :COMPARED_POSITIONS]
     places = range(rows.shape[1])
     logits = [trainer.logits(row.tolist(), at=places, dtype=torch.float32) for row in rows]
     return torch.from_numpy(rows).to(trainer.world.device), torch.stack(logits)
