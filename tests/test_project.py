@@ -123,6 +123,7 @@ COMES_WITH = {
     "awkward": "gigatoken",
     "brotli": "fastwarc",
     "dagster-shared": "dagster",
+    "fastapi": "mlflow",
     "huggingface-hub": "transformers",
     "markupsafe": "jinja2",
     "requests": "tldextract",

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
+import os
+from pathlib import Path
 
 import dagster as dg  # here once, not in every process
-import psutil
 import yaml
 from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
 from dagster._daemon.auto_run_reexecution.event_log_consumer import DAGSTER_EVENT_TYPES, _fetch_persisted_cursors
@@ -59,12 +60,16 @@ def test_the_daemon_that_retries_runs_begins_with_new_events_and_warns_of_nothin
 
 def test_a_run_has_no_processes_of_dagster_beside_it_that_ctrl_c_would_reach(tmp_path):
     @dg.asset
-    def children() -> int:
-        return len(psutil.Process().children())
+    def children() -> str:
+        return processes_below_this()
 
     with opened_instance(tmp_path) as instance:
-        before = len(psutil.Process().children())
+        before = processes_below_this()
         assert dg.materialize([children], instance=instance).output_for_node("children") == before
+
+
+def processes_below_this() -> str:
+    return Path(f"/proc/self/task/{os.getpid()}/children").read_text()
 
 
 def test_of_two_new_roots_that_name_one_database_at_once_one_gets_it(tmp_path, monkeypatch):
