@@ -371,7 +371,10 @@ def _pod(task: Task, settings: KubernetesSettings, name: str, command: str, pods
 
 
 def _script(task: Task, name: str, command: str, pods: int | None) -> str:
-    """The shell script of a pod: it names the attempt, writes into the log on the root, and becomes the command.
+    """The shell script of a pod: it names the attempt, writes into the log on the root, and runs the command.
+
+    The kernel keeps SIGTERM from the first process of a container, unless it listens. So that is the shell, which hands
+    the signal on.
 
     All pods of a training over several nodes are one attempt; a fan-out's are told apart by their index.
     """
@@ -386,7 +389,10 @@ def _script(task: Task, name: str, command: str, pods: int | None) -> str:
         "cd /",
         f'export PEDIGREE_ATTEMPT="{attempt}.$((${{FAILED:-0}} + ${{IGNORED:-0}}))"',
         f'echo "{ATTEMPT_MARK}$PEDIGREE_ATTEMPT on $NODE, $(date -Is)"',
-        f"exec {command}",
+        """trap 'kill -TERM "$!" 2>/dev/null' TERM""",
+        f"{command} &",
+        'until wait "$!"; code=$?; ! kill -0 "$!" 2>/dev/null; do :; done',  # a signal ends `wait`, not the command
+        'exit "$code"',
     ]
     return "\n".join(lines)
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import subprocess
+import sys
 
 import pytest
 
@@ -35,6 +37,12 @@ def script(manifest: dict) -> str:
     return manifest["spec"]["template"]["spec"]["containers"][0]["command"][2].replace("$$", "$")
 
 
+def command(manifest: dict) -> str:
+    """The command that the shell of a pod runs."""
+    (line,) = [line for line in script(manifest).splitlines() if line.endswith(" &")]
+    return line.removesuffix(" &")
+
+
 ONE = task_of()
 TRAINING = task_of(size={"nodes": 2, "processes": 4, "gpus_per_node": 4})
 FAN_OUT = task_of(num_tasks=3, size={"nodes": 3}, phases=("sort", "merge"))
@@ -62,7 +70,7 @@ def test_a_job_asks_for_what_the_profile_says():
     assert (job["spec"]["suspend"], job["metadata"]["labels"]["kueue.x-k8s.io/queue-name"]) == (True, "team")
     assert container["env"][:2] == [{"name": "A", "value": "it's $$(HOME)"}, {"name": "OMP_NUM_THREADS", "value": "2"}]
     assert container["envFrom"] == [{"secretRef": {"name": "hub"}}]
-    assert script(job).endswith("\nexec python -m training /runs/f/job.json")
+    assert command(job) == "python -m training /runs/f/job.json"
     actions = [rule["action"] for rule in job["spec"]["podFailurePolicy"]["rules"]]
     assert (actions, job["spec"]["backoffLimitPerIndex"]) == (["FailJob", "Ignore", "Ignore"], 0)
 
@@ -83,9 +91,9 @@ def test_a_fan_out_is_a_job_for_each_phase_and_one_that_finishes():
     sort, merge, finish = manifests(FAN_OUT, settings_of(), token="1a")
     assert [one["spec"]["completions"] for one in (sort, merge, finish)] == [3, 3, 1]
     name = finish["metadata"]["name"]
-    assert script(merge).endswith(f'--phase merge --ranks "$JOB_COMPLETION_INDEX/3" --claims {name}-r1')
+    assert command(merge).endswith(f'--phase merge --ranks "$JOB_COMPLETION_INDEX/3" --claims {name}-r1')
     assert 'exec >>"log-$JOB_COMPLETION_INDEX.txt"' in script(sort) and 'exec >>"log.txt"' in script(finish)
-    assert script(finish).endswith("--finish 0")
+    assert command(finish).endswith("--finish 0")
 
 
 @pytest.mark.parametrize("place", ["a b'c$(HOME)\"d", "ok"])
@@ -103,6 +111,20 @@ def test_the_script_runs_in_a_shell_and_says_when_it_cannot_write(tmp_path, plac
     assert ran().returncode == 0
     first, *rest = (folder / "log.txt").read_text().splitlines()
     assert first.startswith(f"--- attempt {base_name('k', folder, '1a')}.2 on n1, ") and rest == ["$(NODE)"]
+
+
+@pytest.mark.parametrize(("then", "exit_code"), [("sys.exit(75)", 75), ("os.kill(os.getpid(), 9)", 128 + 9)])
+def test_the_shell_hands_sigterm_on_and_ends_as_its_command_does(tmp_path, then, exit_code):
+    code = f"import os, signal, sys\nsignal.signal(15, lambda *_: {then})\nprint('on', flush=True)\nsignal.pause()"
+    task = Task(key="k", argv=("-c", code), size=Size(**SIZE), folder=str(tmp_path))
+    (job,) = manifests(task, settings_of(tmp_path, python=sys.executable), token="1a")
+    log = tmp_path / "log.txt"
+    log.touch()
+    shell = subprocess.Popen(["/bin/sh", "-c", script(job)])
+    while not log.read_text().endswith("\non\n"):
+        assert shell.poll() is None
+    shell.send_signal(signal.SIGTERM)
+    assert shell.wait(timeout=60) == exit_code
 
 
 @pytest.mark.parametrize(
