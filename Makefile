@@ -32,7 +32,7 @@ BUILD_HASHES := --build-constraints requirements/lock.txt --require-build-hashes
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test test-all test-group attack dev docs lint types bench tutorial exports ray postgres s3 dg faults kills parallel ceiling-chain soak lock sbom audit seams proofs clean
+.PHONY: help env demo test test-all test-group attack dev docs lint types bench tutorial exports ray postgres kubernetes s3 dg faults kills parallel ceiling-chain soak lock sbom audit seams proofs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -55,17 +55,17 @@ demo: env ## from generated crawl to an evaluated model, on this machine
 	$(BIN)/pedigree demo
 
 # Tests never reach a model hub; what they need they make.
-test test-all test-group attack ray postgres s3: export HF_HUB_OFFLINE = 1
-test test-all test-group attack ray postgres s3: export HF_DATASETS_OFFLINE = 1
-test test-all test-group attack ray postgres s3: export TRANSFORMERS_OFFLINE = 1
-test test-all test-group attack ray postgres s3: export TOKENIZERS_PARALLELISM = false
+test test-all test-group attack ray postgres kubernetes s3: export HF_HUB_OFFLINE = 1
+test test-all test-group attack ray postgres kubernetes s3: export HF_DATASETS_OFFLINE = 1
+test test-all test-group attack ray postgres kubernetes s3: export TRANSFORMERS_OFFLINE = 1
+test test-all test-group attack ray postgres kubernetes s3: export TOKENIZERS_PARALLELISM = false
 # Waiting threads sleep: tests run several processes on few cores.
-test test-all test-group attack ray postgres s3: export OMP_WAIT_POLICY = PASSIVE
+test test-all test-group attack ray postgres kubernetes s3: export OMP_WAIT_POLICY = PASSIVE
 # OpenBLAS's waiting threads spin. Without them a fit of a small scaling law takes half the processor time.
-test test-all test-group attack ray postgres s3: export OPENBLAS_NUM_THREADS = 1
+test test-all test-group attack ray postgres kubernetes s3: export OPENBLAS_NUM_THREADS = 1
 # Where no bytecode may be kept (containers often say so), each of hundreds of processes would compile every
 # library that it imports: 5 s of processor time for post-training, 1.5 s for Dagster, 1 s for MLflow.
-test test-all test-group attack ray postgres s3 faults: export PYTHONDONTWRITEBYTECODE =
+test test-all test-group attack ray postgres kubernetes s3 faults: export PYTHONDONTWRITEBYTECODE =
 PYTEST = $(BIN)/python -m pytest -q --numprocesses 4 --durations 15 --dist loadfile --no-loadscope-reorder
 test: env ## run the tests of the product; ARGS= goes to pytest
 	$(PYTEST) tests $(ARGS)
@@ -158,6 +158,11 @@ $(OTHERS)/s3/.stamp: $(STAMP)
 
 s3: env $(OTHERS)/s3/.stamp ## keep a root in S3 of moto's server and of Debian's Ceph; ARGS= goes to pytest
 	$(OTHERS)/s3/bin/python -m pytest -q --durations 15 tests/cluster/test_root_in_a_store.py $(ARGS)
+
+kubernetes: export PEDIGREE_TEST_KUBECONFIG = $(KUBECONFIG)
+kubernetes: env ## run jobs and the chain on a Kubernetes API server, KUBECONFIG=FILE or ADDRESS; ARGS= goes to pytest
+	$(BIN)/python -m tests.cluster.minikubernetes
+	$(BIN)/python -m pytest -q --durations 15 tests/cluster/test_jobs_on_kubernetes.py $(ARGS)
 
 # The same, with Dagster's command `dg` beside them.
 $(OTHERS)/dg/.stamp: $(STAMP)

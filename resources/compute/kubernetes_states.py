@@ -92,6 +92,8 @@ def status_of(base: str, jobs: list[Thing], pods: list[Thing], *, was_cancelled:
         said = "; ".join([", ".join(nodes), *sorted(taken)])
         return Status(state="running", reason=said, was_preempted=bool(taken), allocations=spent)
     waits = [_waits(one) for one in mine if one["status"].get("phase") == "Pending"]
+    if not waits and any(one["status"].get("phase") == "Succeeded" for one in mine):
+        return Status(state="running", reason="its pods have ended, which its Job does not know yet", allocations=spent)
     reason, is_stuck = max(waits, key=lambda one: one[1], default=("its pod is not made yet", False))
     since = max(0.0, time.time() - (_time(job["status"].get("startTime")) or _created(job)))
     return Status(state="pending", reason=reason, is_stuck=is_stuck, pending_seconds=since, allocations=spent)

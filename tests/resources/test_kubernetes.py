@@ -195,6 +195,7 @@ def test_a_task_is_submitted_once_found_again_and_billed(api, backend, tmp_path)
     (tmp_path / "f" / JOB_FILE).unlink()  # another machine, or somebody removed it
     assert backend.find(task.key, task.folder) == handle
     pod["status"] |= failed(0) | {"phase": "Succeeded"}
+    assert backend.poll(handle).state == "running"  # the Job's controller comes later
     api.end(api.job())
     status = backend.poll(handle)
     (bill,) = status.allocations
