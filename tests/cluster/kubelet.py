@@ -206,6 +206,7 @@ class Node:
             return
         self._pods_had += 1
         address = f"10.244.{self.number}.{self._pods_had % 250 + 1}"
+        subprocess.run(["ip", "address", "replace", f"{address}/32", "dev", "lo"], check=True)
         place = self.folder / pod["metadata"]["uid"]
         place.mkdir(parents=True, exist_ok=True)
         hosts = place / "hosts"

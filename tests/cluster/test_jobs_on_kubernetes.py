@@ -290,6 +290,31 @@ def test_a_user_without_rights_and_an_expired_token_lose_no_job(jobs: Jobs, monk
         assert jobs.ended(handle).reason == "the job was cancelled"
 
 
+MEETS = """
+import time
+import torch.distributed as processes
+processes.init_process_group("gloo")
+processes.barrier()
+open({met!r}, "w")
+time.sleep(600)
+"""
+
+
+def test_a_training_meets_by_its_service_and_ends_with_its_first_lost_pod(jobs: Jobs):
+    program, met = jobs.folder / "meets.py", jobs.folder / "met"
+    program.write_text(MEETS.format(met=str(met)))
+    size = Size(backend="kubernetes", nodes=2, threads=1, workers=1, hours=0.2)
+    handle = jobs.backend.submit(Task(key="two", argv=(str(program),), folder=str(jobs.folder / "two"), size=size))
+    jobs.cluster.wait_until(met.exists, "both have met")
+    pods, named = jobs.pods(handle), f"--namespace={jobs.cluster.namespace}"
+    assert len(pods) == 2
+    jobs.cluster.call("delete", "pod", pods[1]["metadata"]["name"], named, "--grace-period=1", "--wait=false")
+    assert jobs.ended(handle).state == "failed"
+    jobs.cluster.call("delete", "job", handle.id, named)
+    services = f"/api/v1/namespaces/{jobs.cluster.namespace}/services"
+    jobs.cluster.wait_until(lambda: not jobs.cluster.get(services)["items"], "its service goes with it")
+
+
 def test_the_chain_runs_there_by_changing_the_profile_alone(kubernetes: MiniKubernetes, jobs: Jobs, tmp_path, request):
     profile = kubernetes.write_profile(
         tmp_path / "cluster.yaml",
