@@ -36,7 +36,7 @@ MOST_WATCHED_ITEMS = 1000  # of a suite, if the profile's `watch_share` decides 
 
 EVALUATE = Stage(
     name="evaluate",
-    version="24",
+    version="25",
     module="evaluation.exams.scores",
     libraries=("jinja2", "lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("lm-eval",),
@@ -46,7 +46,7 @@ EVALUATE = Stage(
 )
 JUDGE = Stage(
     name="judge",
-    version="13",
+    version="14",
     module="evaluation.exams.judging",
     parts=(("training.posttrain.rewards", "none"),),
     libraries=("lm-eval", "tokenizers", "torch", "transformers"),
@@ -56,7 +56,7 @@ JUDGE = Stage(
 )
 CONTAMINATION = Stage(
     name="contamination",
-    version="17",
+    version="18",
     module="evaluation.contamination.search",
     libraries=("xxhash",),
     kinds=("numpy", "json"),
@@ -67,7 +67,7 @@ CONTAMINATION = Stage(
 )
 CONTAMINATION_REPORT = Stage(
     name="contamination_report",
-    version="8",
+    version="9",
     module="evaluation.contamination.report",
     kinds=("json",),
     gates=("contamination",),
@@ -81,7 +81,7 @@ WATCHED_ITEMS = Stage(
 )
 SCALING = Stage(
     name="scaling",
-    version="11",
+    version="12",
     module="evaluation.report.scaling",
     libraries=("jinja2", "numpy", "plotly", "scipy"),
     kinds=("scipy",),
@@ -89,7 +89,7 @@ SCALING = Stage(
 )
 CARD = Stage(
     name="card",
-    version="34",
+    version="35",
     module="evaluation.hub.card",
     parts=(
         ("training.data.filter.rules", "none"),
@@ -111,7 +111,7 @@ CARD = Stage(
 )
 PROMOTE = Stage(
     name="promote",
-    version="11",
+    version="12",
     module="evaluation.decision.gate",
     kinds=("mlflow",),
     gates=("promotion",),

@@ -52,7 +52,17 @@ UNDECLARED = {
     "plotly": ("draws the scaling ladder's page, which this stage does not", {"card"}),
     "torch": (
         "loads models, which these stages do not",
-        {"instructions", "preferences", "prompts", "contamination", "scaling", "card", "promote", "index_rows"},
+        {
+            "instructions",
+            "preferences",
+            "prompts",
+            "contamination",
+            "scaling",
+            "card",
+            "promote",
+            "index_rows",
+            "watched_items",
+        },
     ),
     "transformers": ("loads models, which these stages do not, or checks an export", EVERYWHERE),
     "tokenizers": ("encodes, which these stages do not, or reads a vocabulary's size", EVERYWHERE),
@@ -74,7 +84,10 @@ UNDECLARED = {
         "renders the prompts of exams, which these stages do not ask, or only try",
         EVERYWHERE,
     ),
-    "xxhash": ("hashes words, which these stages do not", {"tokenizer", "tokenize", "evaluate", "judge"}),
+    "xxhash": (
+        "hashes words, which these stages do not",
+        {"tokenizer", "tokenize", "evaluate", "judge", "watched_items"},
+    ),
     "trl": ("trains, which this stage does not", {"judge"}),
     "peft": ("trains adapters, which this stage does not", {"judge"}),
     "datatrove": ("lists the signs that end a sentence, which only measuring asks", {"filter", "card"}),
@@ -315,7 +328,10 @@ def test_the_call_of_a_check_is_no_code_unless_it_calls_more(source, call, is_co
 
 
 def test_settings_check_themselves_by_functions_that_only_refuse(code):
-    """Those that do more are named: what a run computes, records that set a field, the recipe, which forgets parts."""
+    """Those that do more are named: what a run computes, records that set a field, the recipe, which forgets parts.
+
+    Of `watch` it looks so, because it reads its field `seed`, which is also a function's name.
+    """
     trees = {name: ast.parse(code.source(name)) for stage in STAGES.values() for name in code.closure(stage.module)}
     functions = [(name, one) for name in trees for one in ast.walk(trees[name]) if isinstance(one, ast.FunctionDef)]
     more = {f"{name}:{one.lineno}" for name, one in functions if one.name == "__post_init__" and not only_refuses(one)}
@@ -323,6 +339,7 @@ def test_settings_check_themselves_by_functions_that_only_refuse(code):
         "evaluation.hub.sourced",
         "training.data.words.segment",
         "training.pretrain.models.shape",
+        "training.pretrain.watch.settings",
         "training.recipe.recipe",
     }
     does_more = {one.name for _, one in functions if not only_refuses(one)}
@@ -398,8 +415,12 @@ BESIDE = {
         {"data.extract.settings", "posttrain.source_settings"},
     ),
     "adopt": (
-        "no recipe here adopts a model, and the code of the decoder names the order of batches",
-        {"adopt.settings", "order.batch_settings"},
+        "no recipe here adopts a model; the decoder names the order of batches, and the trial names special tokens",
+        {"adopt.settings", "order.batch_settings", "data.tokens.tokenizer_settings"},
+    ),
+    "watched_items": (
+        "no recipe here watches a training",
+        {"data.exams.decontaminate_settings", "data.exams.settings", "recipe.settings.evaluation"},
     ),
     "promote": (
         "scores and exams of the champion",

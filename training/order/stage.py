@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 PLAN = Stage(
     name="plan",
-    version="8",
+    version="9",
     module="training.order.plan",
     libraries=("numpy",),
     kinds=("numpy",),

@@ -14,7 +14,7 @@ _CORPUS = (
 )
 PROVENANCE = Stage(
     name="provenance",
-    version="8",
+    version="9",
     module="training.provenance.build",
     libraries=("xxhash", "idna"),
     kinds=("numpy",),

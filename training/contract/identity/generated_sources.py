@@ -24,5 +24,5 @@ class Source:
 
 
 SOURCES: dict[str, Source] = {
-    source.name: source for source in (Source(name="kitchen", version="8", module="training.data.kitchen.source"),)
+    source.name: source for source in (Source(name="kitchen", version="9", module="training.data.kitchen.source"),)
 }

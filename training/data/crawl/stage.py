@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 CRAWL = Stage(
     name="crawl",
-    version="9",
+    version="10",
     module="training.data.crawl.crawl",
     libraries=("warcio", "idna"),  # generated sources write their archives with warcio
     kinds=("warc",),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 SIGN = Stage(
     name="sign",
-    version="10",
+    version="11",
     module="training.data.dedup.sign",
     libraries=("xxhash", "idna"),
     kinds=("numpy",),
@@ -24,7 +24,7 @@ SIGN = Stage(
 )
 DEDUP = Stage(
     name="dedup",
-    version="10",
+    version="11",
     module="training.data.dedup.dedup",
     libraries=("xxhash",),
     kinds=("numpy", "parquet"),

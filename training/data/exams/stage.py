@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 BENCHMARKS = Stage(
     name="benchmarks",
-    version="13",
+    version="14",
     module="training.data.exams.benchmarks",
     libraries=("xxhash",),
     kinds=("numpy", "parquet"),
 )
 DECONTAMINATE = Stage(
     name="decontaminate",
-    version="11",
+    version="12",
     module="training.data.exams.decontaminate",
     libraries=("xxhash",),
     kinds=("numpy", "parquet"),

@@ -7,7 +7,7 @@ from training.data.sections import sections
 
 SUMMARIZE = Stage(
     name="summarize",
-    version="7",
+    version="8",
     module="training.data.summary.summarize",
     libraries=("idna",),
     kinds=("json", "parquet"),

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 TOKENIZER = Stage(
     name="tokenizer",
-    version="9",
+    version="10",
     module="training.data.tokens.tokenizer",
     libraries=("tokenizers",),
     kinds=("tokenizers", "huggingface"),
@@ -24,7 +24,7 @@ TOKENIZER = Stage(
 )
 TOKENIZE = Stage(
     name="tokenize",
-    version="9",
+    version="10",
     module="training.data.tokens.tokenize",
     libraries=("tokenizers",),
     kinds=("tokenizers", "numpy"),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 INSTRUCTIONS = Stage(
     name="instructions",
-    version="10",
+    version="11",
     module="training.posttrain.instructions.instructions",
     libraries=("xxhash",),
     kinds=("json",),

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PREFERENCES = Stage(
     name="preferences",
-    version="10",
+    version="11",
     module="training.posttrain.preferences.preferences",
     libraries=("xxhash",),
     kinds=("json",),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SFT = Stage(
     name="sft",
-    version="15",
+    version="16",
     module="training.posttrain.sft.sft",
     libraries=("torch", "transformers", "trl", "peft"),
     kinds=("trl", "safetensors"),

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 PRETRAIN = Stage(
     name="pretrain",
-    version="13",
+    version="14",
     module="training.pretrain.stages.pretrain",
     parts=(
         ("training.pretrain.losses.terms", "all"),
@@ -36,7 +36,7 @@ PRETRAIN = Stage(
 )
 DOREMI = Stage(
     name="doremi",
-    version="11",
+    version="12",
     module="training.pretrain.stages.doremi",
     parts=(
         ("training.pretrain.losses.terms", "all"),
@@ -49,7 +49,7 @@ DOREMI = Stage(
 )
 EXTEND = Stage(
     name="extend",
-    version="13",
+    version="14",
     module="training.pretrain.stages.long_context",
     parts=(
         ("training.pretrain.losses.terms", "all"),

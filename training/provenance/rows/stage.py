@@ -7,7 +7,7 @@ from training.data.sections import sections
 
 INDEX_ROWS = Stage(
     name="index_rows",
-    version="8",
+    version="9",
     module="training.provenance.rows.build",
     libraries=("xxhash", "idna"),
     kinds=("parquet", "numpy"),

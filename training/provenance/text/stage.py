@@ -7,7 +7,7 @@ from training.data.sections import sections
 
 INDEX_TEXT = Stage(
     name="index_text",
-    version="7",
+    version="8",
     module="training.provenance.text.build",
     kinds=("numpy",),
     gates=("suffixes_sorted",),
