@@ -256,7 +256,7 @@ def markdown_of(report: Mapping[str, Any]) -> Iterator[str]:
     yield "## Proved"
     yield ""
     read = f"{proof['files']:,} files ({proof['bytes']:,} bytes) that were read under the root"
-    read += "".join(f" and in the texts of {name}" for name in report["databases"])
+    read += "".join(f" and in the texts of {name}" for name in report.get("databases", ()))
     if proof["runs"]:
         verdict = "None of them is left" if not proof["hits"] else f"{len(proof['hits']):,} places still have some"
         yield f"{proof['runs']:,} runs of {WORDS} words occurred only in the withdrawn text. {verdict} in the"

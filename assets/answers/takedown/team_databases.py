@@ -100,8 +100,9 @@ def team_databases(root: Path, tracker: str) -> list[TeamDatabase]:
     found = []
     if has_own_storage(root):
         with opened_instance(root) as instance:
-            if address := getattr(instance.event_log_storage, "postgres_url", ""):
-                found.append(TeamDatabase(owner="Dagster", address=address))
+            kept = (instance.run_storage, instance.event_log_storage, instance.schedule_storage)
+            addresses = {getattr(one, "postgres_url", "") for one in kept} - {""}
+            found += [TeamDatabase(owner="Dagster", address=address) for address in sorted(addresses)]
     if tracker.startswith("postgresql"):
         scheme, _, rest = tracker.partition("://")
         found.append(TeamDatabase(owner="MLflow", address=f"{scheme if '+' in scheme else DRIVER}://{rest}"))

@@ -72,14 +72,14 @@ class Objects:
     def check_conditions(self) -> None:
         """Raise DataError if the store creates an object that is there already: then two jobs could both commit."""
         key = f"probe-{uuid.uuid4().hex}"
-        try:
-            if not self.create(key, b"first") or self.create(key, b"second"):
-                raise DataError(
-                    f"{self.address}: the store does not hold to If-None-Match, so two jobs could commit one artifact;"
-                    " it cannot hold a root"
-                )
-        finally:
-            self.remove([key])
+        is_new = self.create(key, b"first")  # where nothing can be written, there is nothing to remove
+        is_replaced = self.create(key, b"second")
+        self.remove([key])
+        if not is_new or is_replaced:
+            raise DataError(
+                f"{self.address}: the store does not hold to If-None-Match, so two jobs could commit one artifact;"
+                " it cannot hold a root"
+            )
 
     def get(self, key: str) -> bytes | None:
         """Return a small object, or None if there is none."""
@@ -148,6 +148,8 @@ class Objects:
             except DataError:
                 raise
             except Exception as error:
+                if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+                    raise  # this machine's disk
                 said = masked(f"cannot {what} {key} ({type(error).__name__}: {error})")
                 if not _may_pass(error):
                     raise DataError(f"{self.address}: {said}") from None

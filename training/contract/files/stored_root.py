@@ -18,23 +18,27 @@ import hashlib
 import json
 import logging
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from training.contract.errors import DataError
 from training.contract.files.checksums import sha256_of
 from training.contract.files.objects import Objects
-from training.contract.files.writing import read_sealed, temporary_for, unsealed, write_sealed, write_text
+from training.contract.files.writing import Unsealed, read_sealed, temporary_for, unsealed, write_sealed, written
 
 log = logging.getLogger(__name__)
 
 STORE_FILE = "store.json"
 RECORD, RECORDS, REFERENCES, MARKS = "artifact.json", "records", "refs", "ranks"
 THREADS = 16
+_FINGERPRINT = re.compile("[0-9a-f]+")
 
 _listed: ContextVar[frozenset[str] | None] = ContextVar("listed", default=None)  # keys of records; None: nobody listed
 
@@ -59,19 +63,36 @@ class StoredRoot:
         return "/".join((*path.relative_to(self.folder).parts[:2], "files", sha256))
 
 
+@lru_cache(maxsize=4096)  # else every missing artifact of a plain folder would ask for this file up to `/`
 def stored_root(path: Path) -> StoredRoot | None:
     """Return the root that holds `path`, if it is in a store; None for a root that is a folder and nothing else."""
-    for folder in (path, *path.parents):
-        if (folder / STORE_FILE).exists():
-            said = read_sealed(folder / STORE_FILE)
-            return StoredRoot(folder, Objects(said["address"], said["endpoint"]))
-    return None
+    if (said := _store_named(path / STORE_FILE)) is not None:
+        return StoredRoot(path, Objects(said["address"], said["endpoint"]))
+    return None if path.parent == path else stored_root(path.parent)
+
+
+def _store_named(file: Path) -> dict[str, Any] | None:
+    """Return what names the store; None if there is no such file, or one of another program or person.
+
+    Raise DataError if it was damaged.
+    """
+    if not file.is_file() or file.stat().st_uid != file.parent.stat().st_uid:  # as in /tmp, where anybody may write
+        return None
+    try:
+        return read_sealed(file)
+    except Unsealed as error:
+        if b'"endpoint"' in file.read_bytes():
+            raise DataError(
+                f"{file.parent}: {error}; remove this file, and open the root by its address again"
+            ) from None
+        return None
 
 
 def make_stored_root(folder: Path, objects: Objects) -> None:
     """Make `folder` the place where this machine works on the root in a store."""
     folder.mkdir(parents=True, exist_ok=True)
     write_sealed(folder / STORE_FILE, {"address": objects.address, "endpoint": objects.endpoint})
+    stored_root.cache_clear()
 
 
 # Bringing
@@ -82,7 +103,7 @@ def bring(path: Path, sha256: str) -> bool:
 
     A file that is here with another content is replaced.
     """
-    if (root := stored_root(path.parent)) is None:
+    if (root := stored_root(path.parent)) is None or ".." in path.parts:  # a record from a store may name any path
         return False
     path.parent.mkdir(parents=True, exist_ok=True)
     temporary = temporary_for(path)
@@ -107,14 +128,14 @@ def is_here(path: Path, sha256: str) -> bool:
 
 def bring_record(folder: Path) -> bool:
     """Bring the record of an artifact from the store, and write its copy; return False if it has none."""
-    if (root := stored_root(folder)) is None:
+    if (root := stored_root(folder.parent)) is None:
         return False
     key, listed = root.key_of_record(folder), _listed.get()
     data = root.objects.get(key) if listed is None or key in listed else None
     if data is None:
         return False
     for name in ("artifact.copy.json", RECORD):
-        write_text(folder / name, data.decode("utf-8"))
+        _write(folder / name, data)
     return True
 
 
@@ -136,7 +157,7 @@ def listed(root_folder: Path) -> Iterator[None]:
         return
     token = _listed.set(frozenset(root.objects.listed(RECORDS)))
     try:
-        changed = [key for key in _bring_changed(root, REFERENCES) if key.endswith(".json")]
+        changed = _bring_changed(root, REFERENCES)
         folders = {root.folder / Path(key).parts[1] / _fingerprint_in(root.folder / key) for key in changed}
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(bring_record, [folder for folder in folders if not (folder / RECORD).exists()]))
@@ -147,9 +168,20 @@ def listed(root_folder: Path) -> Iterator[None]:
 
 def _fingerprint_in(reference: Path) -> str:
     try:
-        return str(json.loads(reference.read_text("utf-8"))["fingerprint"])
+        said = str(json.loads(reference.read_text("utf-8"))["fingerprint"])
     except (ValueError, KeyError, TypeError):
         return "damaged"
+    return said if _FINGERPRINT.fullmatch(said) else "damaged"
+
+
+def _write(path: Path, data: bytes) -> None:
+    with written(path) as stream:
+        stream.write(data)
+
+
+def _is_small(key: str) -> bool:
+    """Whether a key can be that of a reference or a mark: anybody with rights on the store chooses keys."""
+    return key.endswith(".json") and not {"", ".", ".."} & {*key.split("/")}
 
 
 def _bring_changed(root: StoredRoot, prefix: str) -> list[str]:
@@ -166,9 +198,10 @@ def _bring_changed(root: StoredRoot, prefix: str) -> list[str]:
     def bring_one(key: str) -> None:
         data = root.objects.get(key)
         if data is not None:
-            write_text(root.folder / key, data.decode("utf-8"))
+            _write(root.folder / key, data)
 
-    changed = [key for key, said in root.objects.listed(prefix).items() if not is_here(key, said)]
+    there = root.objects.listed(prefix).items()
+    changed = [key for key, said in there if _is_small(key) and not is_here(key, said)]
     with ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(bring_one, changed))
     return changed
@@ -231,9 +264,13 @@ def forget_marks(folder: Path) -> None:
 
 
 def move_stored(folder: Path, new: Path) -> None:
-    """Move the record of an artifact whose folder gets another name here; its files stay where they are."""
+    """Move the record of an artifact whose folder gets another name here; its files stay where they are.
+
+    Marks that another writer left after the commit are removed, so that nothing that is made again begins with them.
+    """
     if (root := stored_root(folder)) is not None:
         root.objects.move(root.key_of_record(folder), root.key_of_record(new))
+        forget_marks(folder)
 
 
 # Looking

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import logging
 from collections.abc import Iterator
 from pathlib import Path
@@ -195,3 +196,36 @@ def test_ranks_that_one_machine_finished_another_one_commits(store, tmp_path):
     made = artifact.find(here)
     assert made is not None and [one["path"] for one in made.record["files"]] == ["0.txt", "1.txt", "2.txt"]
     assert artifact.problems_of(made) == [] and not [key for key in store.objects if "/ranks/" in key]
+
+
+def test_a_plain_folder_asks_for_no_store_in_every_artifact_and_minds_no_file_of_that_name(tmp_path, monkeypatch):
+    (tmp_path / "store.json").write_text('{"name": "a shop"}')
+    asked: list[Path] = []
+    monkeypatch.setattr(stored_root, "_store_named", lambda file: asked.append(file))
+    stored_root.stored_root.cache_clear()
+    for number in range(100):
+        assert artifact.find(tmp_path / "runs" / "documents" / f"{number:032x}") is None
+    assert len(asked) <= len(tmp_path.parts) + 2
+    monkeypatch.undo()
+    stored_root.stored_root.cache_clear()
+    assert stored_root.stored_root(tmp_path / "runs") is None
+    (tmp_path / "store.json").write_text('{"address": "s3://bucket/root", "endpoint": ""}')
+    stored_root.stored_root.cache_clear()
+    with pytest.raises(DataError, match="its checksum differs; remove this file"):
+        stored_root.stored_root(tmp_path / "runs")
+
+
+def test_nothing_is_written_outside_of_the_folder_whatever_the_keys_of_a_store(store, tmp_path):
+    folder = machine(store, tmp_path / "a" / "b")
+    objects_ = Objects("s3://bucket/root", store.endpoint)
+    for key in ("refs/documents/p.txt", "refs/documents/binary.json", "refs/documents/../../../../out.json"):
+        objects_.put(key, b'\xff{"fingerprint": "../../out"}')
+    with stored_root.listed(tmp_path / "a" / "b"):
+        pass
+    data = b"text"
+    sha256 = hashlib.sha256(data).hexdigest()
+    objects_.put(f"{PLACE}/files/{sha256}", data)
+    assert not stored_root.bring(folder / ".." / ".." / ".." / ".." / "out", sha256)
+    assert stored_root.bring(folder / "in", sha256)
+    assert [path.name for path in tmp_path.iterdir()] == ["a"]
+    assert not (tmp_path / "a" / "b" / "refs" / "documents" / "p.txt").exists()
