@@ -35,7 +35,7 @@ BUILD_HASHES := --build-constraints requirements/lock.txt --require-build-hashes
 .PHONY: help env demo test test-all test-group attack dev docs lint types bench tutorial exports ray postgres kubernetes s3 dg faults kills parallel ceiling-chain soak lock sbom audit seams proofs clean
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
 
 env: $(STAMP) ## make the environment in .venv (downloads about 2 GB once)
 

@@ -22,6 +22,7 @@ from resources.tracking.errors import TrackingError
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import Registered, registered_versions
 from training.contract.artifact import Artifact
+from training.contract.files.stored_root import bring_records
 from training.contract.job import DataError, RefusedInput
 from training.contract.records import RecipeError
 from training.contract.scopes import last_model
@@ -137,6 +138,7 @@ def meant(model: str, root: Path, versions: Sequence[Registered]) -> Model:
 
     The name is an artifact, NAME@ALIAS, NAME/VERSION, a recipe, or a registered name.
     """
+    bring_records(root)
     if (found := ARTIFACT.fullmatch(model)) and found["asset"] in CHAIN:
         return _artifact(found["asset"], found["fingerprint"], root)
     if found := VERSION.fullmatch(model):

@@ -30,7 +30,7 @@ from typing import Any
 
 from training.contract.errors import DataError
 from training.contract.files.checksums import sha256_of
-from training.contract.files.objects import Objects
+from training.contract.files.objects import Objects, StoreDown
 from training.contract.files.writing import Unsealed, read_sealed, temporary_for, unsealed, write_sealed, written
 
 log = logging.getLogger(__name__)
@@ -39,6 +39,7 @@ STORE_FILE = "store.json"
 RECORD, RECORDS, REFERENCES, MARKS = "artifact.json", "records", "refs", "ranks"
 THREADS = 16
 _FINGERPRINT = re.compile("[0-9a-f]+")
+_KEY_OF_RECORD = re.compile(rf"{RECORDS}/(?P<asset>\w+)/(?P<fingerprint>[0-9a-f]+)\.json")
 
 _listed: ContextVar[frozenset[str] | None] = ContextVar("listed", default=None)  # keys of records; None: nobody listed
 
@@ -137,6 +138,16 @@ def bring_record(folder: Path) -> bool:
     for name in ("artifact.copy.json", RECORD):
         _write(folder / name, data)
     return True
+
+
+def bring_records(root_folder: Path) -> None:
+    """Bring all records from a root's store, for what looks at the folder to see which artifacts there are."""
+    if (root := stored_root(root_folder)) is None:
+        return
+    named = [match for key in root.objects.listed(RECORDS) if (match := _KEY_OF_RECORD.fullmatch(key))]
+    folders = [root.folder / match["asset"] / match["fingerprint"] for match in named]
+    with ThreadPoolExecutor(THREADS) as pool:
+        list(pool.map(bring_record, [folder for folder in folders if not (folder / RECORD).exists()]))
 
 
 def bring_marks(folder: Path) -> None:
@@ -258,9 +269,12 @@ def _files_of(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
 
 
 def forget_marks(folder: Path) -> None:
-    """Remove the ranks' completion marks of a committed artifact from the store."""
+    """Remove the ranks' completion marks of a committed artifact from the store, if it answers."""
     if (root := stored_root(folder)) is not None:
-        root.objects.remove(list(root.objects.listed(root.key(folder / MARKS))))
+        try:
+            root.objects.remove(list(root.objects.listed(root.key(folder / MARKS))))
+        except StoreDown as error:
+            log.warning("%s: the marks of its ranks stay in the store: %s", folder, error)
 
 
 def move_stored(folder: Path, new: Path) -> None:

@@ -19,6 +19,7 @@ from training.contract.files.objects import Objects, StoreDown
 from training.contract.job import DataError, InputArtifact, RefusedInput
 from training.contract.running.runner import run_job
 from training.contract.stage import Stage
+from training.provenance.lineage import artifacts_under
 
 PLACE = "documents/0123456789abcdef0123456789abcdef"
 
@@ -229,3 +230,22 @@ def test_nothing_is_written_outside_of_the_folder_whatever_the_keys_of_a_store(s
     assert stored_root.bring(folder / "in", sha256)
     assert [path.name for path in tmp_path.iterdir()] == ["a"]
     assert not (tmp_path / "a" / "b" / "refs" / "documents" / "p.txt").exists()
+
+
+def test_a_machine_that_has_nothing_sees_every_artifact(store, tmp_path):
+    here, there = machine(store, tmp_path / "here"), machine(store, tmp_path / "there")
+    artifact.commit_record(here, write(here, "what was made"))
+    aside(here, "replaced")
+    again = machine(store, tmp_path / "again")
+    artifact.commit_record(again, write(again, "what was made again"))
+    assert list(artifacts_under(there.parents[1])) == []
+    stored_root.bring_records(there.parents[1])
+    assert [one.path for one in artifacts_under(there.parents[1])] == [there]
+
+
+def test_marks_that_a_slower_writer_left_do_not_outlive_a_commit_that_is_set_aside(store, tmp_path):
+    here = machine(store, tmp_path / "here")
+    artifact.commit_record(here, write(here, "what was made"))
+    stored_root.store_small(here / "ranks" / "00000.json", b"{}")
+    aside(here, "replaced")
+    assert not [key for key in store.objects if "/ranks/" in key]
