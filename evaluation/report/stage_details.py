@@ -54,7 +54,7 @@ from training.data.filter.settings import FilterRecipe
 
 CLUSTER, JUST_PASSED, CUT = "cluster", "just_passed", "cut"
 FILTERED, EXTRACTED, SCORES = "filtered_documents", "extracted_documents", "document_scores"
-Steps = Callable[[str, str], list[tuple[str, str, str]]]
+Steps = Callable[[str, Mapping[str, Any]], list[tuple[str, str, str]]]
 LOOKED_AT = 200  # kept documents of a partition that are searched for cuts
 EDITS_OF_DEDUP = {"max_line_copies": "repeated_lines", "min_substring_bytes": "repeated_substrings"}
 
@@ -265,7 +265,7 @@ def _cuts(
     samples: dict[str, list[ShownRecord]] = {}
     counts: dict[str, int] = {}
     for name in sorted(texts, key=lambda name: rank_of(seed, name)):
-        for rule, old, new in steps(texts[name], kept_rows[name]["text"]):
+        for rule, old, new in steps(texts[name], kept_rows[name]):
             if not is_asked(reason, CUT, rule) or old.split() == new.split():
                 continue
             counts[rule] = counts.get(rule, 0) + 1
@@ -298,25 +298,27 @@ def _hashed_lowest(folder: Path, record: Mapping[str, Any], seed: int) -> set[Pl
 
 
 def _whole(rule: str) -> Steps:
-    """Return a function that reports the whole difference between two texts as one step of `rule`.
+    """Return a function that reports the whole difference between a text and a kept row's as one step of `rule`.
 
     See `_filter_steps`.
     """
-    return lambda old, new: [(rule, old, new)]
+    return lambda old, row: [(rule, old, row["text"])]
 
 
 def _filter_steps(record: Mapping[str, Any]) -> Steps:
     """Return a `Steps` function that gives (rule, text before, text after) for each editing rule of the filter.
 
-    The function takes the extracted and the kept text of a document. It redacts personal data first, so that redactions
-    are not shown as cuts. If the rules do not lead to the kept text, it gives the whole difference with an empty rule.
+    The function takes the extracted text and the kept row of a document. It redacts personal data first, so that
+    redactions are not shown as cuts. If the rules do not lead to the kept text, it gives the whole difference with an
+    empty rule.
     """
     recipe = _filter_recipe(record)
     edits = {name: rule.edit(recipe.settings_of(name)) for name, rule in recipe.in_order().items() if rule.edit}
     kinds = recipe.personal_data if "personal_data" in recipe.rules else ()
 
-    def steps(extracted: str, kept: str) -> list[tuple[str, str, str]]:
-        first = text = personal_data.redact(extracted, kinds)[0]
+    def steps(extracted: str, row: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+        kept, language, url = row["text"], row["language"] or "", row["url"]
+        first = text = personal_data.redact(extracted, kinds, language=language, url=url)[0]
         found = []
         for rule, edit in edits.items():
             before, text = text, edit(text)

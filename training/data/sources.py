@@ -45,6 +45,7 @@ ALPHABETS = (  # beyond ASCII, of languages that it writes
 ALPHABETS_ALONE = ("áéíóúýðþæöø", "äöõüšž")  # Icelandic, Estonian: beside others they may be of another charset
 SIGNS = frozenset("ªºµƒ")  # letters by Unicode that any text may have
 MISREAD = re.compile(r"(?<=[^\W\d_])[¹³¼¾](?=[^\W\d_])")  # as Polish letters look in it
+IN_UTF_8 = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
 MAX_WHOLE_BYTES = 1 << 30  # of a file without lines
 FORMATS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".json", ".parquet", ".txt", ".txt.gz", ".zip")
 
@@ -515,15 +516,21 @@ def decoded(data: bytes, name: str) -> str:
     """Return a text file's bytes as text: UTF-8 (with or without a byte-order mark), otherwise Windows-1252.
 
     Line ends become newlines. Raise DataError where the second is likely wrong: of a byte that it lacks, of signs
-    between letters, or of letters that no language has together which it can write.
+    between letters, of letters that no language has together which it can write, or of UTF-8 with a broken byte.
     """
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         text = data.decode("cp1252", errors="replace")
-        if "\ufffd" in text or not _is_western(text):
+        if "\ufffd" in text or _is_mostly_utf_8(data) or not _is_western(text):
             raise DataError(f"{name}: not UTF-8 from byte {error.start} on; save it as UTF-8") from None
     return io.StringIO(text, newline=None).read()
+
+
+def _is_mostly_utf_8(data: bytes) -> bool:
+    """Whether most bytes beyond ASCII, and not just a few, belong to whole characters of UTF-8."""
+    whole = sum(found.end() - found.start() for found in IN_UTF_8.finditer(data))
+    return whole > max(WESTERN_LETTERS, len(data.translate(None, bytes(range(128)))) / 2)
 
 
 def _is_western(text: str) -> bool:

@@ -156,6 +156,7 @@ class Recipe:
             "long_context.tokens": self.long_context.tokens,
             "doremi.tokens": self.doremi.tokens,
             "ladder.rungs": self.ladder.rungs,
+            "pretrain.watch.suites": self.pretrain.watch.suites,
             "synthesis.generator: base_model": self.synthesis.prompts and self.synthesis.generator == "base_model",
         }
         if unfit := [name for name, given in needs.items() if given]:

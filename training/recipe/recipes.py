@@ -303,7 +303,8 @@ def _variant(base: dict[str, Any], differences: dict[str, Any], file: str) -> di
     neither evaluates nor lists in its own `promote.min_scores`. Raise RecipeError if the variant's section is an empty
     mapping, which could mean the base's section or none of it.
     """
-    for name in (name for name, value in differences.items() if value == {} and base.get(name)):
+    emptied = (name for name, value in differences.items() if value == {} and isinstance(base.get(name), dict))
+    for name in (name for name in emptied if base[name]):
         raise RecipeError(
             f"{file}: {name}: an empty mapping, which would clear {', '.join(base[name])} of"
             f" {base.get('name', 'its base')}; leave {name} out to keep them, or write the fields that differ"

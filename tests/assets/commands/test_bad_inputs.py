@@ -47,6 +47,7 @@ RECIPES = {
         KITCHEN + "filter: {}\n",
         "mine.yaml: filter: an empty mapping, which would clear .*rules.* of kitchen; leave filter out to keep them",
     ),
+    "an empty mapping for a list": (KITCHEN + "snapshots: {}\n", r"snapshots: expected a list, got \{\}"),
     "a phase without weights": (
         KITCHEN + "mixture: {phases: [{start: 0.5, weights: {}}]}\n",
         "mixture.phases: weights: empty; each phase gives the weights of all sources again",

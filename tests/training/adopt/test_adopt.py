@@ -307,6 +307,10 @@ def _config(folder: Path, **changes: object) -> None:
         ("adopt: {model: hf://somebody/small}", "hf download NAME"),
         ("adopt: {name: somebody/small}\nsnapshots: [{name: s, source: jsonl, paths: [a]}]", "adopt.name: without eff"),
         ("adopt: {model: data://nowhere}\ndoremi: {tokens: 1000}", "doremi.tokens: needs a corpus"),
+        (
+            "adopt: {model: data://nowhere}\npretrain: {watch: {every: log, suites: [a]}}",
+            "pretrain.watch.suites: needs a corpus",
+        ),
         ("description: none", "names must be present"),
     ],
 )

@@ -98,6 +98,8 @@ def test_text_that_is_not_utf8_is_read_as_windows_1252(text):
         ("Visi žmonės gimsta laisvi ir lygūs savo orumu ir teisėmis. " * 3).encode("cp1257"),
         "Wiatr wiał mroźny od zachodniosłowiańskiej granicy.".encode("iso8859-2"),
         b"a \x81 " * 9,
+        ("Hän sanoi, että pöytä on täynnä äidin leipomia pullia. " * 3).encode() + b"\xe4",  # cut within a letter
+        ("L'été dernier, le garçon était fâché. " * 3).encode() + "L'été".encode("cp1252"),
     ],
 )
 def test_text_that_may_be_of_any_charset_is_refused(data):

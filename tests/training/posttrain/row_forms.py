@@ -589,6 +589,11 @@ FORMS = (
         row={"tools": json_of_row('[{"name": "f", "least": 1.10}]'), "messages": [user(), answer()]},
         gives=('system: Tools: [{"name": "f", "least": 1.10}]', *ONE),
     ),
+    Form(
+        name="tools with a number that JSON lacks",
+        row={"tools": [{"name": "f", "least": float("nan")}], "messages": [user(), answer()]},
+        why_not="tools_are_not_json",
+    ),
     Form(name="arguments that are cut", row=called('{"a": 3,'), why_not="arguments_are_not_json"),
     Form(name="arguments of Python", row=called("{'a': 3}"), why_not="arguments_are_not_json"),
     Form(name="arguments with a key twice", row=called('{"a": 3, "a": 4}'), why_not="arguments_are_not_json"),

@@ -163,7 +163,7 @@ class Tally:
                 self.buckets[page.columns["perplexity_bucket"]] += 1
         samples = self.samples.setdefault(reason or "kept", [])
         if len(samples) < SAMPLES_PER_REASON:
-            samples.append([row["id"], shown(page.text)])
+            samples.append([row["id"], shown(page.text, page.language, page.url)])
 
     def as_json(self) -> dict[str, Any]:
         """Return the tally as plain data for `finish`."""
@@ -177,9 +177,10 @@ class Tally:
         }
 
 
-def shown(text: str) -> str:
+def shown(text: str, language: str = "", url: str = "") -> str:
     """Return the start of a text on one line, to show to people: personal data replaced, control characters escaped."""
-    clean, _ = personal_data.redact(text[: 2 * SAMPLE_CHARACTERS], personal_data.PLACEHOLDERS)
+    start = text[: 2 * SAMPLE_CHARACTERS]
+    clean, _ = personal_data.redact(start, personal_data.PLACEHOLDERS, language=language, url=url)
     start = clean[:SAMPLE_CHARACTERS]
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in start)
 

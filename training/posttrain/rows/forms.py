@@ -72,10 +72,17 @@ def with_system(fields: Fields, messages: list[Message]) -> list[Message]:
     given = fields.take("system", "system_prompt")
     told = [] if given is None or given == "" else [checked_text(given, "system")]
     if (tools := fields.take("tools", "functions")) is not None:
-        told.append("Tools: " + (tools if isinstance(tools, str) else row_json(tools)))
+        told.append("Tools: " + (tools if isinstance(tools, str) else _tools_json(tools)))
     if told and messages and messages[0]["role"] == "system":
         messages, told = messages[1:], [messages[0]["content"], *told]
     return ([said("system", "\n".join(told))] if told else []) + messages
+
+
+def _tools_json(tools: Any) -> str:
+    try:
+        return row_json(tools)
+    except (ValueError, RecursionError):
+        raise MalformedRow("tools_are_not_json") from None
 
 
 def turns(fields: Fields, value: Any, role: str, name: str) -> list[Message]:

@@ -41,7 +41,7 @@ class Looks:
         trained = trained_positions(plan, trainer.model.config)
         paid = share * trained / len(self.steps)  # positions of one look
         text = length * sum(len(held_out_samples(plan, number)) for number in range(len(plan.record.sources)))
-        self.reads_text = text <= (paid / 2 if items else paid)
+        self.reads_text = 0 < text <= (paid / 2 if items else paid)
         text *= self.reads_text
         chosen = within(items, length, paid - text) if recipe.items == "auto" else items
         self.exam = AskedItems(chosen, length) if chosen else None
