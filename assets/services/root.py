@@ -58,7 +58,7 @@ def root_folder(given: str | Path, where: str) -> Path:
     base = os.environ.get("PEDIGREE_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "pedigree")
     name = re.sub(r"[^A-Za-z0-9.-]+", "-", found[2])[:60]
     digest = hashlib.sha256(f"{objects.endpoint} {address}".encode()).hexdigest()[:8]
-    folder = Path(base).expanduser().absolute() / f"{name}-{digest}"
+    folder = Path(os.path.abspath(Path(base).expanduser())) / f"{name}-{digest}"
     if not (folder / STORE_FILE).exists():
         objects.check_conditions()
         make_stored_root(folder, objects)

@@ -15,9 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from sqlalchemy import create_engine
 
+from assets.answers.takedown import team_databases
+from assets.answers.takedown.team_databases import TeamDatabase
+from resources.run_storage import DRIVER
 from tests.commands import profile_file
 from tests.small_kitchen import RECIPES
+from training.contract.job import DataError
 from training.data.documents import read_documents
 
 pytestmark = [pytest.mark.cluster, pytest.mark.timeout(600)]
@@ -180,3 +185,23 @@ def test_a_takedown_reaches_the_database_and_the_files_of_its_server(server, tmp
     assert server.asked("gone", "select count(*) from runs where status = 'SUCCESS'") != "0"
     written = (root / "takedowns" / "000001.report.md").read_text()
     assert "in the texts of Dagster's database" in written and "write-ahead log" in written
+
+
+def test_rows_that_somebody_still_sees_or_may_not_be_written_are_not_said_to_be_gone(server, monkeypatch):
+    address = server.made("seen").replace("postgresql:", f"{DRIVER}:").replace("${TEAM_WORD}", WORD)
+    server.asked("seen", "create table said (words text); insert into said values ('a text')")
+    database = TeamDatabase(owner="Dagster", address=address)
+    engine = create_engine(address, isolation_level="REPEATABLE READ")
+    monkeypatch.setattr(team_databases, "WAIT_SECONDS", 1)
+    with engine.connect() as looker:
+        looker.exec_driver_sql("select * from said")
+        server.asked("seen", "update said set words = 'another'")
+        with pytest.raises(DataError, match=r"process \d+ with snapshot \d+ still sees rows as they were"):
+            database.without_former_rows()
+    engine.dispose()
+    database.without_former_rows()
+    server.asked("seen", "create role other; alter table said owner to other; create role weak login password 'weak'")
+    server.asked("seen", "grant select on said to weak")
+    weak = TeamDatabase(owner="Dagster", address=address.replace(f"team:{WORD}", "weak:weak"))
+    with pytest.raises(DataError, match=r"skipping"):
+        weak.without_former_rows()

@@ -7,6 +7,7 @@ keeps former versions of rows in its files.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
@@ -27,7 +28,14 @@ if TYPE_CHECKING:
     from sqlalchemy import Connection
 
 KIND = "PostgreSQL, tables"
-LOCK_WAIT = "60s"  # for whoever reads or writes a table that is written again
+WAIT_SECONDS = 60  # for whoever reads or writes a table that is written again, or still sees it as it was
+# Who may see rows as they were before now: such rows are written again too.
+LOOKERS = """
+SELECT 'process ' || pid || ' with snapshot ' || backend_xmin FROM pg_stat_activity
+WHERE backend_xmin IS NOT NULL AND datname = current_database() AND pid <> pg_backend_pid()
+UNION ALL SELECT 'replication slot ' || slot_name FROM pg_replication_slots WHERE xmin IS NOT NULL
+UNION ALL SELECT 'prepared transaction ' || gid FROM pg_prepared_xacts WHERE database = current_database()
+"""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,11 +78,32 @@ class TeamDatabase:
         return connection.commit
 
     def without_former_rows(self) -> None:
-        """Write every table again, so that no former version of a row stays in the server's files of it."""
+        """Write every table again, so that no former version of a row stays in the server's files of it.
+
+        Raise DataError if another transaction still sees the rows as they were, as far as this user is told of it, or
+        if a table is another user's.
+        """
         with self._opened(isolation_level="AUTOCOMMIT") as connection:
-            connection.exec_driver_sql(f"SET lock_timeout = '{LOCK_WAIT}'")
-            for table, _ in list(_tables(connection)):
-                connection.exec_driver_sql(f'VACUUM (FULL) "{table}"')
+            self._wait_for_lookers(connection)
+            connection.exec_driver_sql(f"SET lock_timeout = '{WAIT_SECONDS}s'")
+            tables, driver = [table for table, _ in _tables(connection)], connection.connection.driver_connection
+            assert driver is not None
+            with driver.cursor() as cursor:  # SQLAlchemy would take the notices away
+                for table in tables:
+                    cursor.execute(f'VACUUM (FULL) "{table}"')
+            if skipped := [line for line in driver.notices if "skipping" in line]:
+                raise DataError(f"{self.name}: {' '.join(skipped[0].split())}; former rows stay in its files")
+
+    def _wait_for_lookers(self, connection: Connection) -> None:
+        left, end = set(connection.exec_driver_sql(LOOKERS).scalars()), time.monotonic() + WAIT_SECONDS
+        while left and time.monotonic() < end:
+            time.sleep(0.2)
+            left &= set(connection.exec_driver_sql(LOOKERS).scalars())
+        if left:
+            raise DataError(
+                f"{self.name}: {min(left)} still sees rows as they were, so they would stay in the server's files; end"
+                " it, and give the command again"
+            )
 
     @contextmanager
     def _opened(self, **options: Any) -> Iterator[Connection]:
@@ -85,7 +114,7 @@ class TeamDatabase:
         try:
             with engine.connect() as connection:
                 yield connection
-        except SQLAlchemyError as error:
+        except (SQLAlchemyError, engine.dialect.loaded_dbapi.Error) as error:
             why = masked(str(error.__cause__ or error)).strip().splitlines() or [type(error).__name__]
             raise DataError(f"{self.name}: {why[0]}") from None
         finally:
