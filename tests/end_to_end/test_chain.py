@@ -71,6 +71,7 @@ def test_the_terminal_shows_what_is_being_made_and_keeps_what_is_finished(first)
     assert any("of 40, loss " in line and "━" in line for line in steps)
     assert any("kitchen-small: opening Dagster's database" in line for frame in first.frames for line in frame)
     assert any("  time left: " in line and "(asset " in line for frame in first.frames for line in frame)
+    assert last.pop().startswith("ok: ")
     assert not [line for line in last if not re.match(r" *[\d.]+ s  \w+ \[| {10}[^ ].* kept$", line)]
 
 

@@ -43,7 +43,7 @@ def refusal(monkeypatch, capsys, recipe: str, root: Path, *more: str) -> str:
         ("sft: {chat_template: chatml}", "sft.chat_template: 'chatml' is not one of 'pedigree'"),
         ("mixture: {weights: {wbe: 1.0}}", "mixture.weights: no source is called 'wbe'"),
         ("mixture: {source_epochs: {books: 2.0}}", "mixture.source_epochs: no source is called 'books'"),
-        ("mixture: {weights: {web: 1}, phases: [{start: 0.5, weights: {wen: 1}}]}", "no source is called 'wen'"),
+        ("mixture: {weights: {web: 1}, phases: [{start: 0.5, weights: {wen: 1}}]}", "weights of web and wen"),
         ("shards: {buckets: perplexity}\nmixture: {weights: {web/top: 1}}", "no source is called 'web/top'"),
         ("preferences: {held_out_fraction: 0.0}", "preferences.held_out_fraction=0;"),
         ("sft: {trl: {learning_rate: 1}}", "sft.trl"),

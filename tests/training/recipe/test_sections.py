@@ -32,7 +32,7 @@ READERS = {
     "training.order.settings": "plan evaluate",
     "training.data.quality.settings": "quality score",
     "training.data.tokens.tokenize_settings": "tokenize",
-    "training.data.tokens.tokenizer_settings": "tokenizer tokenize",
+    "training.data.tokens.tokenizer_settings": "tokenizer tokenize adopt",
     "training.recipe.settings.evaluation": "evaluate contamination judge watched_items",
     "training.generate.settings": "synthesize",
     "training.recipe.settings.ladder": "scaling",

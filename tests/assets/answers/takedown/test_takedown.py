@@ -92,11 +92,11 @@ def test_nothing_is_withdrawn_while_a_run_is_writing_or_a_job_is_queued(tmp_path
     local = load_profile("local")
     check_nobody_writes(tmp_path, local)
     folder = tmp_path / "extracted_documents" / "abc"
-    with Lease(folder), pytest.raises(DataError, match="abc is being made"):
+    with Lease(folder), pytest.raises(DataError, match="abc: made by a run at present"):
         check_nobody_writes(tmp_path, local)
     check_nobody_writes(tmp_path, local)
     write_json(folder / "handle.json", {"backend": "slurm", "id": "7", "key": "abc", "folder": str(folder)})
-    with pytest.raises(DataError, match="abc is being made"):
+    with pytest.raises(DataError, match="abc: made by a run at present"):
         check_nobody_writes(tmp_path, local)
 
 
