@@ -152,6 +152,8 @@ def lacking(name: str) -> str:
     """Return what this machine lacks for a server; empty if it can be started."""
     if name == "moto" and importlib.util.find_spec("moto") is None:
         return "moto is not installed; `make s3` installs it"
+    if name == "ceph" and importlib.util.find_spec("boto3") is None:
+        return "boto3 is not installed; `make s3` installs it"
     if name == "ceph" and (absent := [program for program in CEPH if shutil.which(program) is None]):
         return f"no {absent[0]}: Debian has it in ceph-mon, ceph-osd, ceph-mgr, radosgw and ceph-common"
     return ""
