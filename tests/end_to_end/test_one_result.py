@@ -112,7 +112,7 @@ ENDINGS = {
         says="ok: 2 of 2 artifacts up to extracted_documents of kitchen-1 and what they need are made, 2 by this run",
     ),
     "nothing-to-do": Ending(arguments=(SMALL,), code=0, prepared=linked_copy),
-    "address": Ending(arguments=(SMALL,), root="s3://b/x", code=2, says="--root: s3://b/x is an address"),
+    "address": Ending(arguments=(SMALL,), root="hdfs://b/x", code=2, says="--root: hdfs://b/x is an address"),
 }  # fmt: skip
 
 
