@@ -106,12 +106,12 @@ class Cluster:
         return json.loads(self._call("create", path, "-f", "-", given=review))["status"]["allowed"]
 
     def claim(self, name: str) -> dict[str, Any]:
-        """Return a volume claim."""
+        """Return what the API server says of a PersistentVolumeClaim of the namespace."""
         path = f"/api/v1/namespaces/{self.namespace}/persistentvolumeclaims/{name}"
         return json.loads(self._call("get", path))
 
     def queue(self, name: str) -> dict[str, Any]:
-        """Return a local queue of Kueue."""
+        """Return what the API server says of a LocalQueue of Kueue in the namespace."""
         return json.loads(self._kueue(f"localqueues/{name}"))
 
     def workloads(self, uid: str) -> list[dict[str, Any]]:

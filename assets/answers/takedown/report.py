@@ -149,7 +149,7 @@ def _replaced(
             read = scan(root, wanted, swap=swap)
             found = {root / one["path"] for one in read.hits if not one["path"].startswith(f"{TEXT_INDEX}/")}
             told = mask(root, found, wanted, swap)
-            for one in databases:
+            for one in databases if len(wanted) else ():
                 one.scan(wanted, read)
                 swap.begin.append(partial(one.begin, wanted))
                 swap.then.append(one.without_former_rows)
@@ -204,7 +204,7 @@ def _stores(root: Path, elsewhere: str, read: Sequence[TeamDatabase]) -> list[st
     said = [f"MLflow at {masked(elsewhere)}: not under {root.name}, so its {kept} were not read"] if elsewhere else []
     if has_own_storage(root) and "Dagster" not in owners:
         said.append(f"Dagster's database, which {config} names: it is no PostgreSQL, so it was not read")
-    return said + ["The write-ahead log and the copies of a server of PostgreSQL"] * bool(read)
+    return said + ["The write-ahead log, the copies and the binary columns of a PostgreSQL"] * bool(read)
 
 
 def markdown_of(report: Mapping[str, Any]) -> Iterator[str]:

@@ -1,8 +1,8 @@
 """The databases in which a team's Dagster and MLflow keep what they saw: read and masked as files of the root are.
 
-PostgreSQL alone, and its columns of text and JSON; of the others none has texts. Words are masked in columns of text,
-in a transaction that ends with all other changes of a takedown. Then every table is written again, because the server
-keeps former versions of rows in its files.
+PostgreSQL alone, and its columns of text and JSON; what is packed in binary columns is not read. Words are masked in
+columns of text, in a transaction that ends with all other changes of a takedown. Then every table is written again,
+because the server keeps former versions of rows in its files.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 KIND = "PostgreSQL, tables"
 WAIT_SECONDS = 60  # for whoever reads or writes a table that is written again, or still sees it as it was
-# Who may see rows as they were before now: such rows are written again too.
+# Who may still see rows as they were before the mask: VACUUM keeps these rows in the tables' files.
 LOOKERS = """
 SELECT 'process ' || pid || ' with snapshot ' || backend_xmin FROM pg_stat_activity
 WHERE backend_xmin IS NOT NULL AND datname = current_database() AND pid <> pg_backend_pid()

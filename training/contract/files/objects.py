@@ -82,7 +82,7 @@ class Objects:
             )
 
     def get(self, key: str) -> bytes | None:
-        """Return a small object, or None if there is none."""
+        """Return the bytes of a small object in the store, or None if there is no object of this key."""
         once = {"max_concurrency": 1} if self.address.startswith("s3:") else {}  # else s3fs asks for its size first
         return self._tried("read", key, _unless_missing(lambda files, path: files.cat_file(path, **once)))
 

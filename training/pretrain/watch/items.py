@@ -117,5 +117,5 @@ def scores(
 
 
 def _chosen(item: WatchedItem, nats: Sequence[float]) -> int:
-    """Return the choice with the largest log-likelihood, relative to its length; of equal ones the first."""
+    """Return the number of the choice with the largest log-likelihood by its length; of equal ones the first."""
     return int(np.argmax([-one / length for one, length in zip(nats, item.lengths, strict=True)]))

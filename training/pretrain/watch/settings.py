@@ -36,7 +36,7 @@ class WatchRecipe:
             raise RecipeError("pretrain.watch: items and seed are without effect, because suites is empty")
 
     def steps_of(self, steps: int) -> frozenset[int]:
-        """Return after which of a training's steps it is looked at, from 0 to `steps`. Empty if nothing is watched."""
+        """Return the steps, from 0 to `steps`, after which the model is measured; empty if nothing is watched."""
         if self.every is None:
             return frozenset()
         places = _spaced_by_logarithm(steps) if self.every == "log" else range(0, steps, self.every)
