@@ -14,10 +14,11 @@ from training.contract.scopes import asks_for, last_model
 from training.contract.stage import Asset, Input, Stage
 from training.contract.user_input.places import local_path
 from training.data.exams.settings import ASKED_BY_HARNESS, BenchmarkRecipe
-from training.data.exams.task_files import check_own_task, output_type
+from training.data.exams.task_files import asked_and_scored, check_own_task
 from training.data.sections import sections, with_data
 from training.order.held_out_needed import held_out_asked, held_out_there
 from training.order.settings import MixtureRecipe
+from training.pretrain.watch.divisors import DIVISORS
 from training.pretrain.watch.settings import WatchRecipe
 from training.recipe.settings.automation import AutomationRecipe
 from training.recipe.settings.evaluation import (
@@ -150,7 +151,7 @@ def _watched(recipe: Recipe, part: str) -> dict[str, Any]:
 
 
 def _check_watched(recipe: Recipe) -> None:
-    """Raise RecipeError if a suite cannot be asked during the training, because its items are not asked by likelihood.
+    """Raise RecipeError if a suite cannot be asked during the training, because likelihoods do not give its score.
 
     Also if there is no suite of a name, or if the training teaches no likelihood of a text that follows another.
     """
@@ -162,18 +163,22 @@ def _check_watched(recipe: Recipe) -> None:
         )
     problems = unknown_names("pretrain.watch.suites", recipe.pretrain.watch.suites, suites)
     for name in recipe.pretrain.watch.suites:
-        if name in suites and (asked := _not_by_likelihood(suites[name])):
-            problems.append(f"pretrain.watch.suites: {name!r} cannot be watched, because {asked}; take it out")
+        if name in suites and (reason := _why_unwatched(suites[name])):
+            problems.append(f"pretrain.watch.suites: {name!r} cannot be watched, because {reason}; take it out")
     if problems:
         raise RecipeError(*problems)
 
 
-def _not_by_likelihood(suite: BenchmarkRecipe) -> str:
+def _why_unwatched(suite: BenchmarkRecipe) -> str:
+    """Return why a model in training cannot be asked a suite; empty if it can, or if only the job will know."""
     if suite.harness:
         return f"the harness {suite.harness} asks it, which needs a whole model"
-    if output_type(suite) in ("multiple_choice", "loglikelihood", None):
-        return ""
-    return "its answers are written, not scored by likelihood"
+    asked, metric = asked_and_scored(suite)
+    if asked not in ("multiple_choice", "loglikelihood", None):
+        return "its answers are written, not scored by likelihood"
+    if metric not in (*DIVISORS, None):
+        return f"its score is {metric}, and only {', '.join(DIVISORS)} follow from the likelihoods of its choices"
+    return ""
 
 
 def _judge(recipe: Recipe, part: str) -> dict[str, Any]:

@@ -419,8 +419,8 @@ BESIDE = {
         {"adopt.settings", "order.batch_settings", "data.tokens.tokenizer_settings"},
     ),
     "watched_items": (
-        "no recipe here watches a training",
-        {"data.exams.decontaminate_settings", "data.exams.settings", "recipe.settings.evaluation"},
+        "the scan for items",
+        {"data.exams.decontaminate_settings"},
     ),
     "promote": (
         "scores and exams of the champion",

@@ -25,7 +25,8 @@ class Reports:
     """Forwards what a job writes during one attempt to MLflow, Dagster and the terminal.
 
     Metrics are read from the first line on, so that rows written while nobody watched are not lost. MLflow keeps equal
-    rows once. `is_saved` tells whether the job has reported that it saved its state and stops.
+    rows once; it gets only the first of several numbers of one name and step, because a resumed job takes the steps
+    after its last checkpoint again. `is_saved` tells whether the job has reported that it saved its state and stops.
     """
 
     def __init__(self, folder: Path, run: Any, watch: Watch, cell: Cell) -> None:
@@ -34,6 +35,7 @@ class Reports:
         self._newest: dict[str, Any] = {}  # row with a loss that Dagster has not seen
         self._observed_at = time.monotonic() - OBSERVED_SECONDS
         self._ranks: dict[str, int] = {}
+        self._sent: set[tuple[int, str]] = set()
         self.is_saved = False
 
     def forward(self, *, is_last: bool) -> None:
@@ -41,7 +43,7 @@ class Reports:
         new = self._metrics.new_rows()
         rows = [row for row in new if "sample" not in row]
         if rows:
-            self._run.log_metrics(rows)
+            self._run.log_metrics([self._unsent(row) for row in rows])
             announce("progress", self._cell, rows[-1])
         samples = {f"sample/step {row['step']}": row["sample"][:SAMPLE_CHARACTERS] for row in new if "sample" in row}
         if samples:
@@ -49,6 +51,13 @@ class Reports:
         for message in self._messages.new_rows():
             self._forward_message(message)
         self._observe(rows, is_last=is_last)
+
+    def _unsent(self, row: dict[str, Any]) -> dict[str, Any]:
+        """Return a row without the numbers that were sent for its step before."""
+        step = row["step"]
+        left = {name: value for name, value in row.items() if (step, name) not in self._sent}
+        self._sent |= {(step, name) for name in left}
+        return left | {name: row[name] for name in ("time", "step") if name in row}
 
     def _forward_message(self, message: dict[str, Any]) -> None:
         if message.get("method") == "log":

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import groupby
 from typing import Any
 
@@ -29,16 +29,11 @@ from training.contract.job import Job, Outcome, Work
 from training.contract.records import RecipeError
 from training.data.exams.settings import BenchmarkRecipe
 from training.generate.encoder import Encoder
+from training.pretrain.watch.divisors import DIVISORS
 from training.pretrain.watch.items import ITEMS_FILE
 from training.recipe.settings.evaluation import EvaluationRecipe
 
 UNLIKELY = -1e9  # nats
-# By what each metric of lm-eval divides the log-likelihood of a choice.
-DIVISORS: dict[str, Callable[[str], int]] = {
-    "acc": lambda choice: 1,
-    "acc_norm": len,
-    "acc_bytes": lambda choice: len(choice.encode("utf-8")),
-}
 _Pair = tuple[Instance, tuple[list[int], list[int]]]
 
 

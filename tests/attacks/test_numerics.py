@@ -79,10 +79,9 @@ def test_a_model_of_another_class_is_told_from_another_result(copy, recipe, monk
     assert compare(recipe, copy).cells["reward_model", recipe.name].reasons == ("input sft_model is to be made again",)
 
 
-# Plans of recipes with more than one model, which the stage `plan` makes as it makes the small kitchen's, the index
-# of synthetic rows, which the stage `index_rows` makes as it makes that of the small kitchen's rows, and items that a
-# recipe watches, which reach no model.
-ELSEWHERE = ("ladder_plan", "reference_plan", "long_context_plan", "synthetic_row_index", "watched_items")
+# Plans of recipes with more than one model, which the stage `plan` makes as it makes the small kitchen's, and the index
+# of synthetic rows, which the stage `index_rows` makes as it makes that of the small kitchen's rows.
+ELSEWHERE = ("ladder_plan", "reference_plan", "long_context_plan", "synthetic_row_index")
 DATA = [
     name
     for name, declared in CHAIN.items()
@@ -151,7 +150,7 @@ def in_processes(job: Job, declared: Asset, *, in_array: bool) -> None:
 def test_every_stage_that_no_model_makes_is_among_them():
     tried = {CHAIN[asset].stage.name for asset in DATA}
     stages = {declared.stage.name for declared in CHAIN.values() if not declared.stage.by_a_model}
-    assert stages - tried == {"scaling", "watched_items"}  # the one below, the other above
+    assert stages - tried == {"scaling"}  # below
 
 
 FIT = """

@@ -300,8 +300,9 @@ def _variant(base: dict[str, Any], differences: dict[str, Any], file: str) -> di
     """Return a base's mapping with a variant's differences merged over it.
 
     The variant does not inherit the fields in NOT_INHERITED. Nor does it inherit a minimum score for a suite that it
-    neither evaluates nor lists in its own `promote.min_scores`. Raise RecipeError if the variant's section is an empty
-    mapping, which could mean the base's section or none of it.
+    neither evaluates nor lists in its own `promote.min_scores`, or `pretrain.watch` with a suite that it does not
+    evaluate. Raise RecipeError if the variant's section is an empty mapping, which could mean the base's section or
+    none of it.
     """
     emptied = (name for name, value in differences.items() if value == {} and isinstance(base.get(name), dict))
     for name in (name for name in emptied if base[name]):
@@ -311,15 +312,15 @@ def _variant(base: dict[str, Any], differences: dict[str, Any], file: str) -> di
         )
     for place in NOT_INHERITED:
         base = _without(base, place)
-    result = merged(base, differences)
-    evaluation, promote = result.get("evaluation"), result.get("promote")
-    if not isinstance(evaluation, dict) or not isinstance(promote, dict):
-        return result
+    evaluation = merged(base, differences).get("evaluation")
+    if not isinstance(evaluation, dict):
+        return merged(base, differences)
     suites = {suite.get("name") for suite in evaluation.get("suites") or () if isinstance(suite, dict)}
-    written = _at(differences, ("promote", "min_scores")) or {}
-    for suite in (_at(base, ("promote", "min_scores")) or {}).keys() - suites - written.keys():
-        result = _without(result, ("promote", "min_scores", suite))
-    return result
+    for suite in (_at(base, ("promote", "min_scores")) or {}).keys() - suites:
+        base = _without(base, ("promote", "min_scores", suite))
+    if not suites.issuperset(_at(base, ("pretrain", "watch", "suites")) or ()):
+        base = _without(base, ("pretrain", "watch"))
+    return merged(base, differences)
 
 
 def merged(base: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:

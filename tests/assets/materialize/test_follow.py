@@ -125,6 +125,28 @@ def test_numbers_and_texts_of_a_running_job_reach_the_tracked_run(tmp_path):
     assert [row["loss"] for row in rows] == [2.5, 2.4] and tags == {"sample/step 1": "stir the ⟶ soup"}
 
 
+def test_steps_that_a_resumed_job_takes_again_are_tracked_once(tmp_path):
+    first, again = Progress(tmp_path), Progress(tmp_path)
+    rows = []
+    run = SimpleNamespace(log_metrics=rows.extend)
+    said = Reports(tmp_path, run, SimpleNamespace(observe=lambda numbers: None), None)
+    for step in (0, 1, 2):
+        first.log(step=step, loss=3.0 - step)
+    said.forward(is_last=False)
+    for step in (1, 2, 3):
+        again.log(step=step, loss=3.0 - step, clipped_share=0.5)
+    said.forward(is_last=True)
+    for name, expected in {
+        "loss": {0: 3.0, 1: 2.0, 2: 1.0, 3: 0.0},
+        "clipped_share": dict.fromkeys((1, 2, 3), 0.5),
+    }.items():
+        points = [(row["step"], row[name]) for row in rows if name in row]
+        assert points == [*expected.items()]
+    assert all(row["time"] > 0 for row in rows)
+    first.close()
+    again.close()
+
+
 def test_numbers_of_a_training_become_observations_of_its_asset_now_and_then_and_at_the_end(tmp_path, monkeypatch):
     clock = [0.0]
     run = SimpleNamespace(log_metrics=lambda rows: None)

@@ -31,7 +31,7 @@ LADDER = {"ladder_plan", "ladder_model", "scaling_fit"}  # only of recipes that 
 MIXTURE = {"reference_plan", "reference_model", "mixture_weights"}  # likewise
 LONG = {"long_context_plan", "long_context_model"}
 OPTIONAL = (
-    LADDER | MIXTURE | LONG | {"adopted_model", "prompt_data", "synthetic_text", "synthetic_row_index", "watched_items"}
+    LADDER | MIXTURE | LONG | {"adopted_model", "prompt_data", "synthetic_text", "synthetic_row_index"}
 )  # only of recipes that ask for it
 
 
@@ -319,7 +319,8 @@ def test_every_training_waits_for_the_verdict_on_its_data_unless_the_recipe_want
     assert {cell.asset for cell in compare(kitchen, tmp_path / "new").to_do("base_model")} >= {"data_contamination"}
     after = compare(replace(kitchen, evaluation=replace(kitchen.evaluation, contamination="after")), tmp_path)
     cell = after.cells["base_model", "kitchen"]
-    assert not cell.guards and cell.fingerprint == base.fingerprint and after.refused_by(cell) is None
+    assert cell.guards == (("watched_items", "kitchen"),) and after.refused_by(cell) is None
+    assert cell.fingerprint == base.fingerprint
     assert after.cells["data_contamination", "kitchen"].artifact is None  # it would have the gate
 
 
@@ -332,7 +333,8 @@ def watching(recipe, **changes):
 
 @pytest.mark.parametrize("file", RECIPE_FILES, ids=lambda file: file.stem)
 def test_watching_changes_no_fingerprint(file, tmp_path):
-    plain = load_recipe(str(file))
+    loaded = load_recipe(str(file))
+    plain = replace(loaded, pretrain=replace(loaded.pretrain, watch=WatchRecipe()))
     if not plain.snapshots:  # trains no base model
         with pytest.raises(RecipeError, match=r"pretrain\.watch\.suites: needs a corpus"):
             watching(plain)
@@ -369,6 +371,35 @@ def test_a_suite_that_cannot_be_watched_is_refused_when_the_recipe_is_read(tmp_p
     with pytest.raises(RecipeError) as error:
         load_recipe(str(file))
     assert "pretrain.watch.suites" in str(error.value) and said in str(error.value)
+
+
+TASK = {"doc_to_text": "question", "doc_to_target": "gold", "doc_to_choice": "choices"}
+
+
+@pytest.mark.parametrize(
+    ("suite", "unfit"),
+    [
+        ({"task": "arc_easy"}, ""),
+        ({"task": "lambada_openai"}, "perplexity"),
+        ({"task": "lambada_openai", "metric": "acc"}, ""),
+        ({"lm_eval": TASK | {"output_type": "multiple_choice"}}, ""),
+        ({"lm_eval": TASK | {"output_type": "loglikelihood"}}, "perplexity"),
+        ({"lm_eval": TASK | {"output_type": "multiple_choice", "metric_list": [{"metric": "f1"}]}}, "f1"),
+    ],
+)
+def test_a_suite_whose_score_no_likelihoods_give_is_refused_when_the_recipe_is_read(tmp_path, suite, unfit):
+    named = {"name": "own", "uri": "kitchen://cloze", "kind": "multiple_choice", **suite}
+    watch = {"every": "log", "suites": ["own"]}
+    recipe = {"extends": "kitchen", "name": "own", "pretrain": {"watch": watch}, "evaluation": {"suites": [named]}}
+    file = tmp_path / "own.yaml"
+    file.write_text(json.dumps(recipe))
+    if not unfit:
+        load_recipe(str(file))
+        return
+    with pytest.raises(
+        RecipeError, match=rf"'own' cannot be watched, because its score is {unfit}, and only acc, acc_"
+    ):
+        load_recipe(str(file))
 
 
 def test_a_guard_that_was_changed_after_the_training_is_noticed(kitchen, tmp_path):
@@ -508,4 +539,4 @@ def test_nothing_of_a_fingerprint_is_a_path(kitchen, tmp_path, monkeypatch):
         cards = [cell.settings for cell in cells if cell.asset == "model_card"]
         assert len(cards) == len(recipes) and str(root) not in json.dumps(cards)  # a card names what was made
     assert found[0] == found[1]
-    assert {asset for asset, _ in found[0]} == set(CHAIN) - {"adopted_model", "watched_items"}
+    assert {asset for asset, _ in found[0]} == set(CHAIN) - {"adopted_model"}

@@ -13,6 +13,7 @@ from training.contract.records import RecipeError, read_record, uris_in, varied
 from training.contract.secrets import yaml_problem
 from training.contract.user_input.plain_data import read_yaml
 from training.data.filter.settings import FilterRecipe
+from training.pretrain.watch.settings import WatchRecipe
 from training.recipe.recipe import Recipe, recipe_as_data
 from training.recipe.recipes import RecipeFiles, merged, reads_of_the_kitchen, recipe_of
 
@@ -88,7 +89,7 @@ def test_no_shipped_variant_takes_the_champion_of_its_base():
     assert models == {name: name for name in models}
 
 
-def test_a_gate_on_an_exam_that_a_variant_does_not_sit_is_not_handed_on(tmp_path):
+def test_a_gate_on_an_exam_that_a_variant_does_not_sit_is_not_handed_on_nor_is_the_exam_watched(tmp_path):
     suite = "{name: mine, uri: 'kitchen://cloze', kind: multiple_choice}"
     written(
         tmp_path,
@@ -96,11 +97,12 @@ def test_a_gate_on_an_exam_that_a_variant_does_not_sit_is_not_handed_on(tmp_path
         two="extends: one",
         three="extends: kitchen",
     )
-    scores = {
-        name: load_recipe(name, folders=(tmp_path, SHIPPED)).promote.min_scores for name in ("one", "two", "three")
-    }
+    loaded = {name: load_recipe(name, folders=(tmp_path, SHIPPED)) for name in ("one", "two", "three")}
+    scores = {name: recipe.promote.min_scores for name, recipe in loaded.items()}
     assert scores["one"] == scores["two"] == {"mine": 0.2}
     assert scores["three"] == {"cloze": 0.5, "sums": 0.5}
+    watched = {name: recipe.pretrain.watch for name, recipe in loaded.items()}
+    assert watched["one"] == watched["two"] == WatchRecipe() and watched["three"].suites == ("cloze", "sums")
     written(tmp_path, four="extends: two\npromote: {min_scores: {other: 0.1}}")  # refused before anything is made
     with pytest.raises(RecipeError, match=r"four.yaml: promote.min_scores: 'other' .*\(mine\)"):
         load_recipe("four", folders=(tmp_path, SHIPPED))

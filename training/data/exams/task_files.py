@@ -24,6 +24,7 @@ from training.data.exams.task_names import file_of
 
 SCORED = ("multiple_choice", "loglikelihood", "generate_until")  # output types that give an item 0 or 1
 NEEDED = ("doc_to_text", "doc_to_target")
+FIRST_METRICS = {"multiple_choice": ["acc"], "loglikelihood": ["perplexity"]}  # of a task that lists no metric
 
 
 def check_own_task(suite: BenchmarkRecipe) -> None:
@@ -36,12 +37,21 @@ def check_own_task(suite: BenchmarkRecipe) -> None:
         raise RecipeError(*(f"{suite.name}: {problem}" for problem in problems))
 
 
-def output_type(suite: BenchmarkRecipe) -> str | None:
-    """Return how lm-eval asks the items of a suite, in its words; None if this machine cannot know it now."""
+def asked_and_scored(suite: BenchmarkRecipe) -> tuple[str | None, str | None]:
+    """Return how lm-eval asks the items of a suite and which metric is its score, in lm-eval's words.
+
+    None if this machine cannot know it now.
+    """
     if not suite.is_task:
-        return "multiple_choice" if suite.kind == "multiple_choice" else SCORED[-1]
+        return ("multiple_choice", "acc") if suite.kind == "multiple_choice" else (SCORED[-1], None)
     config = _given(suite)[0]
-    return None if config is None else (config | suite.lm_eval).get("output_type", SCORED[-1])
+    if config is None:
+        return None, None
+    config |= suite.lm_eval
+    asked = config.get("output_type", SCORED[-1])
+    listed = [one.get("metric") for one in config.get("metric_list") or ()]
+    metric = (suite.metric or "").partition(",")[0] or next(iter(listed or FIRST_METRICS.get(asked, ())), None)
+    return asked, metric if isinstance(metric, str) else None
 
 
 def check_row(suite: BenchmarkRecipe, row: Mapping[str, Any]) -> None:
