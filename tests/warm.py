@@ -19,6 +19,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+PROJECT = Path(__file__).parent.parent
+
 
 def command(arguments: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     """Run `pedigree` with these arguments and this environment; return its exit code and what it printed."""
@@ -35,8 +37,8 @@ def command(arguments: list[str], environment: dict[str, str]) -> subprocess.Com
 
 @cache
 def _server() -> subprocess.Popen[str]:
-    argv = [sys.executable, "-P", "-W", "ignore", __file__]
-    server = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    argv = [sys.executable, "-W", "ignore", "-m", "tests.warm"]  # the project need not be installed beside it
+    server = subprocess.Popen(argv, cwd=PROJECT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     atexit.register(server.communicate)  # it ends with its input
     return server
 

@@ -30,6 +30,7 @@ from training.contract.files.checksums import sha256_of_written
 from training.contract.files.writing import Unsealed
 from training.contract.job import RefusedInput
 from training.contract.records import differences
+from training.contract.running.stored_state import StateSender
 from training.order.batches import Plan
 from training.order.ledger import LEDGER_FILE, Ledger, keep_ledger, read_entries, read_ledger
 from training.pretrain.models.decoder import Decoder
@@ -75,6 +76,7 @@ class Store:
 
     def __init__(self, folder: Path, world: World, *, kept: int = KEPT) -> None:
         self.folder, self.world, self.kept = folder, world, kept
+        self._sender = StateSender(folder.parent.parent)  # of the artifact, in whose scratch folder the store's is
         self._copies: dict[str, Tensor] = {}
         self._places: dict[str, TensorPlace] = {}
         self._begun: _Begun | None = None
@@ -89,10 +91,11 @@ class Store:
 
     def __exit__(self, kind: type[BaseException] | None, *_: BaseException | TracebackType | None) -> None:
         """Wait for the writing thread, and publish its checkpoint if no exception was raised."""
-        if kind is None:
-            self.settle()
-        elif self._thread is not None:
-            self._thread.join()
+        with self._sender:
+            if kind is None:
+                self.settle()
+            elif self._thread is not None:
+                self._thread.join()
 
     # Writing
 
@@ -162,6 +165,7 @@ class Store:
         except OSError as error:
             return str(error)
         self._prune(begun)
+        self._sender.send(begun.step)
         return ""
 
     def tell_failed(self, tell: Callable[[str], None]) -> bool:

@@ -23,6 +23,7 @@ from training.contract.running.lease import Lease
 from training.contract.running.leftovers import remove_state
 from training.contract.running.marks import files_of, marks_in, spent_on_ranks
 from training.contract.running.ranks import contained_parts, module_of, run_array_task, run_phases, work_in
+from training.contract.running.stored_state import bring_state, forget_state
 from training.contract.running.versions import check_versions
 from training.contract.stage import Stage, modules_of
 
@@ -91,8 +92,7 @@ def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: Lease, missing_
     work = work_in(folder)
     lease.goes_on = SignsOfLife(lambda: work.progress.num_lines, job.run.hang_seconds)
     work.progress.opened()
-    if stage.in_ranks:
-        bring_marks(folder)
+    (bring_marks if stage.in_ranks else bring_state)(folder)
     earlier = sum(spent.get("wall_seconds", 0.0) for spent in spent_on_ranks(folder))
     started = time.monotonic()
     try:
@@ -114,8 +114,7 @@ def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: Lease, missing_
         work.progress.closed(error)
         raise
     work.progress.closed()
-    if stage.in_ranks:
-        forget_marks(folder)
+    (forget_marks if stage.in_ranks else forget_state)(folder)
     remove_state(folder)
 
 

@@ -36,6 +36,7 @@ from training.contract.process.precision import dtype_here, replaced_here
 from training.contract.process.stop_requests import stop_requests
 from training.contract.progress import WRITING
 from training.contract.records import RecipeError
+from training.contract.running.stored_state import StateSender
 from training.generate.passes.pass_rows import passes, rows_in_pass
 from training.generate.spread import is_first, is_spread
 from training.posttrain.adapter_settings import check_adapters, check_matched, keeps_weights
@@ -169,6 +170,7 @@ class Reporter(TrainerCallback):
         self.logged: list[dict[str, float]] = []
         self.asked: list[int] = []  # signals received by this process that ask the job to stop
         self.stopped = False  # whether all processes have agreed to stop
+        self.sender = StateSender(work.path)
         self._work = work
         self._checkpoint_seconds = checkpoint_seconds
         self._saved = time.monotonic()
@@ -224,6 +226,7 @@ class Reporter(TrainerCallback):
         in_any_process(device=args.device)  # each process writes a file of its own; the mark is of all of them
         if state.is_world_process_zero:
             seal(Path(args.output_dir, f"checkpoint-{state.global_step}"))
+            self.sender.send(state.global_step)
             if self.stopped:
                 self._work.progress.saved(f"saved at step {state.global_step} of {state.max_steps}")
 
@@ -304,7 +307,7 @@ def fit(trainer: Any, reporter: Reporter, recipe: Scheduled) -> None:
     for line in damaged:
         reporter.say(f"a checkpoint is damaged: {line}")
 
-    with stop_requests() as reporter.asked:
+    with reporter.sender, stop_requests() as reporter.asked:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
     if reporter.stopped and trainer.state.global_step < trainer.state.max_steps:
         raise StopRequested(f"saved at step {trainer.state.global_step} of {trainer.state.max_steps}")
