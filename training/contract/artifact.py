@@ -140,9 +140,14 @@ def folder_of(root: str | os.PathLike[str], asset: str, fingerprint_: str) -> Pa
 def find(folder: Path) -> Artifact | None:
     """Return the committed artifact in `folder`, or None if it is absent or unfinished.
 
-    The record is brought from the root's store if it is not here. Raise Damaged if it is damaged.
+    The record is brought from the root's store if it is not here, or is damaged. Raise Damaged if it stays so.
     """
-    made = _read(folder, ARTIFACT_FILE)
+    try:
+        made = _read(folder, ARTIFACT_FILE)
+    except Damaged:
+        if not bring_record(folder):
+            raise
+        made = None
     return _read(folder, ARTIFACT_FILE) if made is None and bring_record(folder) else made
 
 

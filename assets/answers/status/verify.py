@@ -76,11 +76,13 @@ def verified(comparison: Comparison, tracking: Tracking, *, mend: bool = False) 
             continue
         found.verified += 1
         broken, foreign = damaged_files(cell.artifact), foreign_files(cell.artifact)
-        lacking = not_stored(cell.artifact.path, cell.artifact.record["files"])
+        entries = [*cell.artifact.record["files"], *cell.artifact.record.get("beside", ())]
+        lacking = not_stored(cell.artifact.path, entries)
         if lacking and mend and not broken:
-            store_files(cell.artifact.path, cell.artifact.record["files"])
-            found.remarks.append((cell, f"{len(lacking)} of its files were written to the store again"))
-            lacking = []
+            store_files(cell.artifact.path, [one for one in entries if (cell.artifact.path / one["path"]).exists()])
+            still = not_stored(cell.artifact.path, entries)
+            found.remarks.append((cell, f"{len(lacking) - len(still)} of its files were written to the store again"))
+            lacking = still
         changed = [line for other, line in told if other.key == cell.key]
         damage += [*broken, *lacking, *(f"{path}: {FOREIGN}" for path in foreign), *_copy_problems(cell), *changed]
         damage += [line for other, line in told_by_version if other.key == cell.key]

@@ -135,6 +135,8 @@ def bring_record(folder: Path) -> bool:
     data = root.objects.get(key) if listed is None or key in listed else None
     if data is None:
         return False
+    if os.path.lexists(folder / RECORD):
+        log.warning("%s was not what was written; it is replaced from %s", folder / RECORD, root.objects.address)
     for name in ("artifact.copy.json", RECORD):
         _write(folder / name, data)
     return True

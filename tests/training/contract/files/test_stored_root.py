@@ -168,6 +168,20 @@ def test_what_is_set_aside_here_is_not_brought_back(store, tmp_path):
     assert [key.endswith(f"/{kept.name}.json") for key in store.objects if "/records/" in key] == [True]
 
 
+@pytest.mark.parametrize("is_damaged_there", [False, True])
+def test_a_record_that_is_damaged_here_is_brought_again(store, tmp_path, is_damaged_there, caplog):
+    here = machine(store, tmp_path / "here")
+    artifact.commit_record(here, write(here, "what was made"))
+    (here / artifact.ARTIFACT_FILE).write_text("{}")
+    if is_damaged_there:
+        (key,) = (name for name in store.objects if "/records/" in name)
+        store.objects[key] = store.objects[key].replace(b"a.txt", b"b.txt")
+        with pytest.raises(artifact.Damaged):
+            artifact.find(here)
+    else:
+        assert opened(here) == "what was made" and "artifact.json was not what was written" in caplog.text
+
+
 STAGE = """
 from training.contract.files.writing import write_text
 from training.contract.job import Outcome
