@@ -7,6 +7,7 @@ not what an earlier run made of it.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,8 @@ def recipe_folders(root: Path | None = None) -> RecipeFolders:
     recipes.
     """
     named = os.environ.get(VARIABLE, "")
-    local_path(named, VARIABLE)  # an address would be divided at its colon
+    if address := re.search(r"[\w+.-]+://.*", named):  # it would be divided at its colon
+        local_path(address[0], VARIABLE)
     added = (Path(folder) for folder in named.split(os.pathsep) if folder)
     return RecipeFolders(kept=(root / "recipes",) if root else (), bases=(*added, SHIPPED))
 

@@ -124,16 +124,20 @@ def _wrong_stop(stop: Any, *, is_shown: Any) -> str:
 def _wrong_messages(messages: Any) -> str:
     if not isinstance(messages, list) or not messages:
         return "messages: a list of at least one message is needed"
+    called: dict[str, Any] = {}  # names of functions by the id of their call
     for number, message in enumerate(messages):
         if not isinstance(message, dict) or message.get("role") not in ROLES:
             return f"messages[{number}]: a role is needed, one of {', '.join(ROLES)}"
-        if problem := _left_out(message):
+        says_again = message["role"] == "tool" and message.get("name") == called.get(str(message.get("tool_call_id")))
+        if problem := _left_out({**message, "name": None} if says_again else message):
             return f"messages[{number}].{problem}"
         content = message.get("content")
         if not isinstance(content, (str, list)) and not message.get("tool_calls"):
             return f"messages[{number}].content: a text is needed"
         if message.get("tool_calls") and (problem := _wrong_calls(message["tool_calls"], content)):
             return f"messages[{number}].{problem}"
+        for call in message.get("tool_calls") or ():
+            called[str(call.get("id"))] = (call.get("function") or call).get("name")
     return ""
 
 

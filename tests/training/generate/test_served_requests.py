@@ -103,6 +103,20 @@ def test_calls_of_a_message_are_read_or_refused(calls, content, said):
     assert why_not(CHAT, ASKED | {"messages": [message]}, CHATS)[: len(said) or None] == said
 
 
+@pytest.mark.parametrize(
+    ("result", "said"),
+    [
+        ({"tool_call_id": "b", "name": "oven"}, ""),
+        ({"tool_call_id": "a", "name": "oven"}, "messages[1].name: 'oven' is not done"),  # of another call
+        ({"name": "oven"}, "messages[1].name: 'oven' is not done"),
+    ],
+)
+def test_a_tool_s_name_that_its_call_has_said_is_read(result, said):
+    calls = [{"id": i, "function": {"name": n, "arguments": "{}"}} for i, n in (("a", "clock"), ("b", "oven"))]
+    messages = [{"role": "assistant", "tool_calls": calls}, {"role": "tool", "content": "hot", **result}]
+    assert why_not(CHAT, ASKED | {"messages": messages}, CHATS)[: len(said) or None] == said
+
+
 def test_tools_are_done_where_the_template_writes_them():
     writes = Template(chats=True, tools=True)
     assert why_not(CHAT, ASKED | {"tools": TOOLS, "tool_choice": "auto"}, writes) == ""
