@@ -412,15 +412,17 @@ def json_of_row(text: str | bytes) -> Any:
     return json.loads(text, object_pairs_hook=_object, parse_float=WrittenFloat)
 
 
-def row_json(value: Any) -> str:
-    """Return a value of a row as JSON on one line, with its numbers as the row has them. Raise ValueError for nan."""
+def row_json(value: Any, *, sort_keys: bool = False, allow_nan: bool = False, default: Any = None) -> str:
+    """Return a value of a row as JSON on one line, with its numbers as the row has them; options are json.dumps's."""
     if isinstance(value, WrittenFloat):
         return str(value)
+    options = {"sort_keys": sort_keys, "allow_nan": allow_nan, "default": default}
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{row_json(str(name))}: {row_json(one)}' for name, one in value.items())}}}"
+        named = sorted(value.items()) if sort_keys else value.items()
+        return f"{{{', '.join(f'{row_json(str(name))}: {row_json(one, **options)}' for name, one in named)}}}"
     if isinstance(value, (list, tuple)):
-        return f"[{', '.join(map(row_json, value))}]"
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
+        return f"[{', '.join(row_json(one, **options) for one in value)}]"
+    return json.dumps(value, ensure_ascii=False, **options)
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -41,6 +41,16 @@ def test_every_row_is_kept_dropped_or_quarantined(tmp_path):
     assert read_jsonl(tmp_path / "instruction_data" / "quarantine.jsonl")[0]["row"] == ROWS[2]
 
 
+def test_numbers_of_rows_that_are_not_kept_stay_as_they_are_written(tmp_path):
+    deep = f'{{"question": "q", "x": {"[" * 600}1{"]" * 600}}}'  # deeper than a function of Python goes
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"question": "q", "answer": "a"}\n{"price": 1.10, "question": {"of": [6.02e23]}}\n' + deep)
+    data = [{"uri": str(path), "format": "question_answer"}]
+    assert tiny.run("instructions", tmp_path / "out", {"sft": {"data": data}})["counts"]["in"] == 3
+    quarantined, dropped = ((tmp_path / "out" / f"{name}.jsonl").read_text() for name in ("quarantine", "dropped"))
+    assert quarantined.endswith('"row": {"price": 1.10, "question": {"of": [6.02e23]}}}\n') and deep in dropped
+
+
 def test_a_row_that_is_lost_on_the_way_is_missed(tmp_path, monkeypatch):
     monkeypatch.setattr(Sorter, "refuse", lambda *_: None)
     gate = tiny.gate(instructions(tmp_path), "counts_balance")

@@ -10,6 +10,7 @@ from typing import Any
 
 from training.contract.artifact import written
 from training.contract.job import Counts
+from training.data.sources import row_json
 from training.posttrain.rows.given import Given
 from training.posttrain.rows.source import SourceRow
 
@@ -74,7 +75,10 @@ class Sorter:
         return self.sources.setdefault(_source(record), Given())
 
     def _write(self, name: str, row: dict[str, Any]) -> None:
-        line = json.dumps(row, ensure_ascii=False, sort_keys=True, default=str)
+        try:
+            line = row_json(row, sort_keys=True, allow_nan=True, default=str)
+        except RecursionError:  # json goes deeper
+            line = json.dumps(row, ensure_ascii=False, sort_keys=True, default=str)
         # Halves of characters, which only a quarantined row has, become question marks.
         self._streams[name].write(line.encode("utf-8", "replace").decode("utf-8") + "\n")
 
