@@ -28,12 +28,12 @@ class WatchRecipe:
                 raise RecipeError(f"pretrain.watch.{name}={value}; at least 1 is right")
         if len(set(self.suites)) != len(self.suites):
             raise RecipeError(f"pretrain.watch.suites: {', '.join(self.suites)}; name each suite once")
-        if self.every is None and (self.suites or self.items != "auto" or self.seed):
-            raise RecipeError(
-                "pretrain.watch: without effect, because every is null; log or a number of steps is right"
-            )
-        if not self.suites and (self.items != "auto" or self.seed):
-            raise RecipeError("pretrain.watch: items and seed are without effect, because suites is empty")
+        asked = {"suites": self.suites, "items": self.items != "auto", "seed": self.seed}
+        given = [name for name, is_set in asked.items() if is_set]
+        if given and self.every is None:
+            raise RecipeError(_idle(given, "every is null; log or a number of steps is right"))
+        if given and not self.suites:
+            raise RecipeError(_idle(given, "suites is empty"))
 
     def steps_of(self, steps: int) -> frozenset[int]:
         """Return the steps, from 0 to `steps`, after which the model is measured; empty if nothing is watched."""
@@ -41,6 +41,10 @@ class WatchRecipe:
             return frozenset()
         places = _spaced_by_logarithm(steps) if self.every == "log" else range(0, steps, self.every)
         return frozenset((0, *places, steps))
+
+
+def _idle(names: list[str], why: str) -> str:
+    return f"{', '.join(f'pretrain.watch.{name}' for name in names)}: without effect, because {why}"
 
 
 def _spaced_by_logarithm(steps: int) -> Iterator[int]:

@@ -244,9 +244,9 @@ def test_steps_are_spaced_by_number_or_by_logarithm(every, steps, expected):
         ({"every": 5, "suites": ("a", "a")}, "pretrain.watch.suites: a, a; name each suite once"),
         (
             {"suites": ("a",)},
-            "pretrain.watch: without effect, because every is null; log or a number of steps is right",
+            "pretrain.watch.suites: without effect, because every is null; log or a number of steps is right",
         ),
-        ({"every": "log", "seed": 3}, "pretrain.watch: items and seed are without effect, because suites is empty"),
+        ({"every": "log", "seed": 3}, "pretrain.watch.seed: without effect, because suites is empty"),
     ],
 )
 def test_a_setting_without_effect_is_refused(settings, said):
