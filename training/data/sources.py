@@ -20,9 +20,9 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
-from typing import IO, Any, BinaryIO
+from typing import IO, Any, BinaryIO, cast
 
 from training.contract.artifact import MADE, sha256_of
 from training.contract.job import DataError, Job
@@ -46,7 +46,10 @@ ALPHABETS_ALONE = ("áéíóúýðþæöø", "äöõüšž")  # Icelandic, Eston
 SIGNS = frozenset("ªºµƒ")  # letters by Unicode that any text may have
 MISREAD = re.compile(r"(?<=[^\W\d_])[¹³¼¾](?=[^\W\d_])")  # as Polish letters look in it
 IN_UTF_8 = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
-MAX_WHOLE_BYTES = 1 << 30  # of a file without lines
+MAX_WHOLE_BYTES = 256 << 20  # of a text that is read as a whole
+CHARACTERS = 1 << 20  # of a list in JSON that are read at once
+BLANKS = " \t\n\r"  # of JSON
+_BEHIND = re.compile(rf"[{BLANKS}]*([,\]])[{BLANKS}]*")
 FORMATS = (".jsonl", ".jsonl.gz", ".jsonl.zst", ".json", ".parquet", ".txt", ".txt.gz", ".zip")
 
 
@@ -407,11 +410,6 @@ class WrittenFloat(float):
         return WrittenFloat, (self._text,)
 
 
-def json_of_row(text: str | bytes) -> Any:
-    """Return the value of a row's JSON. Raise ValueError if it is none, and KeyTwice if a key stands twice."""
-    return json.loads(text, object_pairs_hook=_object, parse_float=WrittenFloat)
-
-
 def row_json(value: Any, *, sort_keys: bool = False, allow_nan: bool = False, default: Any = None) -> str:
     """Return a value of a row as JSON on one line, with its numbers as the row has them; options are json.dumps's."""
     if isinstance(value, WrittenFloat):
@@ -431,6 +429,17 @@ def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(key for key, count in Counter(key for key, _ in pairs).items() if count > 1)
         raise KeyTwice(f"has the key {twice[:MOST_SHOWN]!r} twice in one object")
     return found
+
+
+_AS_WRITTEN: Any = {"object_pairs_hook": _object, "parse_float": WrittenFloat}
+
+
+def json_of_row(text: str | bytes) -> Any:
+    """Return the value of a row's JSON. Raise ValueError if it is none, and KeyTwice if a key stands twice."""
+    return json.loads(text, **_AS_WRITTEN)
+
+
+_DECODER = json.JSONDecoder(**_AS_WRITTEN)
 
 
 def _unread(reason: str) -> UnreadRow:
@@ -456,18 +465,63 @@ def seekable(stream: BinaryIO) -> BinaryIO:
 
 
 def _json_rows(stream: BinaryIO, uri: str, *, with_unread: bool) -> Iterator[dict[str, Any]]:
+    number = 0
     try:
-        values = json_of_row(_bounded(stream, uri))
-    except KeyTwice as error:
-        raise DataError(f"{uri}: {error}") from None
+        for number, value in enumerate(_listed(stream), 1):
+            row = value if isinstance(value, dict) else _unread(_no_object(value))
+            if type(row) is UnreadRow:
+                if not with_unread:
+                    raise DataError(f"{uri}: value {number} of the list {row.reason}")
+                row = _unread_at(number, row.reason)
+            yield row
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{uri}: not JSON: {error}") from None
-    if not isinstance(values, list):
-        raise DataError(f"{uri}: expected a list of JSON objects, got {type(values).__name__}")
-    for number, value in enumerate(values, 1):
-        if not isinstance(value, dict) and not with_unread:
-            raise DataError(f"{uri}: value {number} of the list {_no_object(value)}")
-        yield value if isinstance(value, dict) else _unread_at(number, _no_object(value))
+        said = error.msg if isinstance(error, json.JSONDecodeError) else error
+        place = f"behind value {number} of it" if number else "at its beginning"
+        raise DataError(f"{uri}: expected a list of JSON objects; {place}: {said}") from None
+
+
+def _listed(stream: BinaryIO) -> Iterator[Any]:
+    """Yield the values of a list in JSON, of which few are held at once; one with a key twice is an `UnreadRow`.
+
+    Raise ValueError if it is no whole list, or if a value has more than MAX_LINE_BYTES characters.
+    """
+    from training.data.documents import MAX_LINE_BYTES, TOO_LONG
+
+    buffered = io.BufferedReader(cast(Any, stream))
+    with io.TextIOWrapper(buffered, json.detect_encoding(buffered.peek(4)), "surrogatepass", newline="\n") as text:
+        held, wanted = "", CHARACTERS
+        while len(held) < 2 and (more := text.read(CHARACTERS)):
+            held = (held + more).lstrip(BLANKS)
+            held = held[:1] + held[1:].lstrip(BLANKS)
+        if held[:1] != "[":
+            raise ValueError("there is no [")
+        at, sign = (2, "]") if held[1:2] == "]" else (1, "")
+        while sign != "]":
+            try:
+                value, sign, at = _value_at(held, at)
+            except ValueError:  # it may be cut
+                if len(held) - at > MAX_LINE_BYTES:
+                    raise ValueError(f"the next value {TOO_LONG}, or is none") from None
+                if not (more := text.read(wanted)):
+                    raise
+                held, at = (held[at:] + more).lstrip(BLANKS), 0
+                wanted = min(2 * wanted, MAX_LINE_BYTES // 4)
+            else:
+                wanted = CHARACTERS
+                yield value
+        if held[at:] or any(more.strip(BLANKS) for more in iter(partial(text.read, CHARACTERS), "")):
+            raise ValueError("there is more behind its end")
+
+
+def _value_at(text: str, at: int) -> tuple[Any, str, int]:
+    """Return the value of JSON at a place of a list's text, the sign behind it, and the place of what follows."""
+    try:
+        value, end = _DECODER.raw_decode(text, at)
+    except KeyTwice as error:
+        value, end = _unread(str(error)), json.JSONDecoder().raw_decode(text, at)[1]
+    if not (behind := _BEHIND.match(text, end)):
+        raise ValueError("neither , nor ] is behind it")
+    return value, behind[1], behind.end()
 
 
 def _parquet_rows(stream: BinaryIO, uri: str) -> Iterator[dict[str, Any]]:
@@ -526,7 +580,7 @@ def decoded(data: bytes, name: str) -> str:
         text = data.decode("cp1252", errors="replace")
         if "\ufffd" in text or _is_mostly_utf_8(data) or not _is_western(text):
             raise DataError(f"{name}: not UTF-8 from byte {error.start} on; save it as UTF-8") from None
-    return io.StringIO(text, newline=None).read()
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _is_mostly_utf_8(data: bytes) -> bool:

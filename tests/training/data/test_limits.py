@@ -19,6 +19,7 @@ import zstandard
 
 from tests.peak import peak
 from training.contract.job import DataError
+from training.data import sources
 from training.data.crawl.selection import _parquet_rows
 from training.data.documents import MAX_LINE_BYTES
 from training.data.extract.extract import jsonl_items, parquet_items
@@ -53,6 +54,44 @@ def test_a_line_without_end_is_quarantined_with_its_number(tmp_path, name):
     assert (first, last) == ((0, SMALL), (2, SMALL))
     assert long == Quarantined(offset=1, reason="too_large", detail="line 2 has more than 32 MiB")
     assert [type(row) for row in rows] == [dict, UnreadRow, dict] and rows[1].reason == "has more than 32 MiB"
+
+
+def test_a_list_is_read_by_its_values_and_a_long_one_is_refused(tmp_path):
+    path = tmp_path / "rows.json"
+    path.write_bytes(b"[" + b'{"text": "small"}, ' * 400_000 + b'{"text": "' + b"x" * (MAX_LINE_BYTES - 100) + b'"}]')
+    with peak() as found:
+        assert sum(1 for _ in read_rows(str(path))) == 400_001
+    assert found[0] < 4 * MAX_LINE_BYTES  # as a whole it takes 160 MiB more
+    path.write_bytes(SMALL[:-1].join([b"[", b', {"text": "']) + b"x" * LONG_BYTES + b'"}]')
+    rows = read_rows(str(path))
+    with peak() as found:
+        assert next(rows) == {"text": "small"}
+        with pytest.raises(DataError, match="behind value 1 of it: the next value has more than 32 MiB"):
+            next(rows)
+    assert found[0] < LONG_BYTES
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-32-le"])
+@pytest.mark.parametrize("characters", [1, 7, 1 << 20])
+def test_a_list_is_the_same_however_it_is_divided(tmp_path, monkeypatch, encoding, characters):
+    monkeypatch.setattr(sources, "CHARACTERS", characters)
+    path, twice = tmp_path / "rows.json", '{"a": 1, "a": 2}'
+    path.write_text(f' [ {{"a": "é, ] \\" [", "b": [1.10, [2]]}} ,\n {twice}, 12 , {{}} ] \n', encoding)
+    whole, unread, no_row, empty = read_rows(str(path), with_unread=True)
+    assert (whole["a"], str(whole["b"][0]), empty) == ('é, ] " [', "1.10", {})
+    assert unread["unread"] == "has the key 'a' twice in one object" and no_row["unread"] == "is no JSON object but int"
+
+
+def test_a_text_that_unfolds_is_refused_before_it_is_held(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "MAX_WHOLE_BYTES", 1 << 20)
+    text, member = gzip.compress(bytes(LONG_BYTES)), BytesIO()
+    with zipfile.ZipFile(member, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("a.txt", bytes(LONG_BYTES))
+    for name, data in (("a.txt.gz", text), ("a.zip", member.getvalue())):
+        (tmp_path / name).write_bytes(data)
+        with peak() as found, pytest.raises(DataError, match="more than 1 MiB to be held at once"):
+            list(read_rows(str(tmp_path / name)))
+        assert found[0] < 16 << 20
 
 
 def test_a_mark_of_the_byte_order_is_no_part_of_a_row(tmp_path):
