@@ -1,4 +1,4 @@
-"""The pictures of a report, as SVG without a script: the funnel of documents, bars with intervals, and lines.
+"""The pictures of a report, as SVG without a script: the funnel of documents, bars with intervals, lines, and grids.
 
 Every picture is WIDTH units wide, so that it fits a phone, and colours come from the page's style (`kept`, `dropped`,
 `quarantined` and others), so that they follow its light, dark and printed form. Each returns an empty text if there is
@@ -21,6 +21,7 @@ LOST_AT = 138  # where the labels of lost records begin
 ROW, BAR = 18, 8  # heights of a row of text and of a stage's bar
 LEAST = 1.5  # a flow of few records is drawn this thick, so that it is seen
 MOST_POINTS = 100  # of a line
+GRID_ROWS = 24  # of a grid; with more of them, a row is lower than its label, and only some have one
 
 Lost = tuple[str, str, int]
 """Records that a stage did not keep: `dropped` or `quarantined`, the reason, and how many."""
@@ -206,6 +207,35 @@ def lines_picture(title: str, lines: Sequence[Sequence[tuple[float, float]]], *,
     return _picture(title, bottom + 24, elements)
 
 
+def grid_picture(title: str, rows: Mapping[str, Sequence[tuple[float, float]]], *, horizontal: str) -> Markup:
+    """Return a row of cells for each name, and a column for each x, darker for a larger value on a logarithmic scale.
+
+    A cell whose value is no number is of the class `dropped`. There is no cell for a value of 0.
+    """
+    columns = sorted({x for points in rows.values() for x, _ in points})
+    logs = [math.log(y) for points in rows.values() for _, y in points if 0 < y < math.inf]
+    if not logs:
+        return Markup("")
+    low, high = min(logs), max(logs)
+    left, wide, tall = 130.0, (WIDTH - 130.0) / len(columns), float(ROW if len(rows) <= GRID_ROWS else ROW / 4)
+    drawn = []
+    for number, (name, points) in enumerate(rows.items()):
+        top = number * tall
+        if number % math.ceil(ROW / tall) == 0:
+            drawn.append(_text(0, top + 13, name, "name", room=left))
+        for x, y in points:
+            place = (left + columns.index(x) * wide, top, wide, tall - 1)
+            if not math.isfinite(y):
+                drawn.append(_rect("dropped", *place))
+            elif y > 0:
+                drawn.append(_rect("kept", *place, shade=0.1 + 0.9 * (math.log(y) - low) / ((high - low) or 1.0)))
+    under = len(rows) * tall + 14
+    drawn.append(_text(left, under, f"{columns[0]:,.0f}", "name"))
+    drawn.append(_text(WIDTH, under, f"{horizontal} {columns[-1]:,.0f}", "value", room=WIDTH))
+    drawn.append(_text(0, under + ROW, f"palest {math.exp(low):.3g}, darkest {math.exp(high):.3g}", "name"))
+    return _picture(title, under + ROW + 8, drawn)
+
+
 # Elements
 
 
@@ -224,9 +254,9 @@ def _picture(title: str, height: float, elements: Sequence[Markup]) -> Markup:
     return head.format(WIDTH, height, WIDTH, height, title) + Markup("").join(elements) + Markup("</svg>")
 
 
-def _rect(kind: str, x: float, y: float, width: float, height: float) -> Markup:
-    form = Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>')
-    return form.format(kind, x, y, width, height)
+def _rect(kind: str, x: float, y: float, width: float, height: float, *, shade: float = 1.0) -> Markup:
+    form = Markup('<rect class="{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill-opacity="{:.2f}"/>')
+    return form.format(kind, x, y, width, height, shade)
 
 
 def _line(kind: str, x1: float, y1: float, x2: float, y2: float) -> Markup:

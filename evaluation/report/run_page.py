@@ -18,7 +18,15 @@ from markupsafe import Markup
 from evaluation.contamination.verdict import REPORT_FILE, told_of
 from evaluation.decision.answers import MODELS, sample_file, score_of
 from evaluation.decision.intervals import in_percent, share_interval
-from evaluation.report.figures import Bar, bars_picture, funnel_picture, funnel_steps, line_picture, thinned
+from evaluation.report.figures import (
+    Bar,
+    bars_picture,
+    funnel_picture,
+    funnel_steps,
+    grid_picture,
+    line_picture,
+    thinned,
+)
 from evaluation.report.kept_models import kept_models
 from evaluation.report.pages import SHOWN_CHARACTERS, environment
 from evaluation.report.samples import has_records
@@ -90,6 +98,7 @@ def render_report(
             reproducibility=reproducibility(records),
             funnel=funnel_steps(board["funnel"]),
             curves=curves(records),
+            insides=insides(records),
             pictures=PICTURES,
             models=[model for model in MODELS if any(model in scored for scored in board["scores"].values())],
             totals={name: total_of(board, name) for name in ("node_hours", "price", "least")},
@@ -335,7 +344,28 @@ def curves(records: Sequence[Record]) -> list[dict[str, Any]]:
     return found
 
 
-WATCHED = ("watched_", "held_out_bits_per_byte_")  # losses by source and norms by layer are in MLflow alone
+WATCHED = ("watched_", "held_out_bits_per_byte_")  # losses by source and learning rates are in MLflow alone
+INSIDE = {"gradient_norm/": "norm of gradients before clipping", "largest_activation/": "largest activation"}
+
+
+def insides(records: Sequence[Record]) -> list[dict[str, Any]]:
+    """Return what was noted inside the base model at the watched steps: its layers, and its kinds of weights.
+
+    Each has `words`, the recorded `steps`, and the (step, value) points by name in `rows`.
+    """
+    found = []
+    for folder, record in of_asset(records, "base_model")[-1:]:
+        rows = read_metrics(folder / METRICS_FILE) if "watch" in record["settings"] else []
+        names = dict.fromkeys(name for row in rows for name in row if name.startswith(tuple(INSIDE)))
+        for prefix, words in INSIDE.items():
+            own = {name.removeprefix(prefix): thinned(curve(rows, name)) for name in names if name.startswith(prefix)}
+            layers = {name.replace("_", " "): points for name, points in own.items() if name.startswith("layer_")}
+            kinds = {name: points for name, points in own.items() if not name.startswith("layer_")}
+            for what, some in (("layer", layers), ("kind of weight", kinds)):
+                if some:
+                    steps = sorted({step for points in some.values() for step, _ in points})
+                    found.append({"words": f"{words} by {what} and step", "steps": steps, "rows": some})
+    return found
 
 
 def score_picture(suite: str, models: Mapping[str, Mapping[str, Any]]) -> Markup:
@@ -367,7 +397,18 @@ def curve_picture(shown: Mapping[str, Any]) -> Markup:
     return line_picture(f"{shown['words'].capitalize()} of {shown['name']}", shown["points"], horizontal="step")
 
 
-PICTURES = {"funnel": funnel_picture, "scores": score_picture, "tokens": tokens_picture, "curve": curve_picture}
+def inside_picture(shown: Mapping[str, Any]) -> Markup:
+    """Return what was noted inside a model as a grid of names and steps."""
+    return grid_picture(shown["words"].capitalize(), shown["rows"], horizontal="step")
+
+
+PICTURES = {
+    "funnel": funnel_picture,
+    "scores": score_picture,
+    "tokens": tokens_picture,
+    "curve": curve_picture,
+    "inside": inside_picture,
+}
 
 
 def records_of(folders: Iterable[Path]) -> list[Record]:

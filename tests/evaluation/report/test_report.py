@@ -12,7 +12,8 @@ import pytest
 import yaml
 
 from evaluation.hub.card import _rows_read, _shape, front_matter, one_line, render_card
-from evaluation.report.run_page import curves, looked_at, records_of, render_report
+from evaluation.report.figures import grid_picture
+from evaluation.report.run_page import curves, insides, looked_at, records_of, render_report
 from evaluation.report.scoreboard import headline, long_context_lines, scoreboard
 from evaluation.report.scoreboard_print import cost_line, render
 from evaluation.stages import STAGES
@@ -473,6 +474,7 @@ def test_text_of_pages_does_not_shape_the_card():
 
 def test_what_was_watched_of_the_base_model_is_shown_once_for_each_step(tmp_path):
     seen = {"watched_accuracy_cloze": 0.25, "held_out_bits_per_byte_web": 2.0, "gradient_norm/layer_0": 1.0}
+    seen |= {"gradient_norm/mlp.up": 0.5, "largest_activation/layer_0": 9.0}
     rows = [{"step": 0, **seen}, {"step": 2, "loss": 4.0, **seen}, {"step": 3, "loss": 3.0}]
     rows += [{"step": 2, "loss": 4.5, **seen, "watched_accuracy_cloze": 0.5}]  # it was stopped, and resumed at step 1
     (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
@@ -489,3 +491,18 @@ def test_what_was_watched_of_the_base_model_is_shown_once_for_each_step(tmp_path
         shown = curves([(tmp_path, {"asset": "base_model", "settings": settings})])
         assert [(one["words"], one["points"]) for one in shown] == [("training loss", [(2, 4.5), (3, 3.0)]), *more]
         assert [(one["metric"], one["recorded"]) for one in shown[:1]] == [("loss", 2)]
+        inside = insides([(tmp_path, {"asset": "base_model", "settings": settings})])
+        assert [(one["words"], one["rows"]) for one in inside] == [
+            ("norm of gradients before clipping by layer and step", {"layer 0": [(0, 1.0), (2, 1.0)]}),
+            ("norm of gradients before clipping by kind of weight and step", {"mlp.up": [(0, 0.5), (2, 0.5)]}),
+            ("largest activation by layer and step", {"layer 0": [(0, 9.0), (2, 9.0)]}),
+        ][: 3 * bool(settings)]
+
+
+def test_a_grid_is_darker_where_a_value_is_larger_and_another_colour_where_it_is_no_number():
+    rows = {"layer 0": [(0, 0.1), (4, 10.0)], "layer 1": [(0, 1.0), (4, float("nan"))], "layer 2": [(4, 0.0)]}
+    cells = re.findall(r'<rect class="(\w+)"[^>]+fill-opacity="([\d.]+)"', grid_picture("G", rows, horizontal="step"))
+    assert cells == [("kept", "0.10"), ("kept", "1.00"), ("kept", "0.55"), ("dropped", "1.00")]
+    assert grid_picture("G", {"layer 0": [(0, 0.0)]}, horizontal="step") == ""
+    many = grid_picture("G", {f"layer {number}": [(0, 1.0)] for number in range(30)}, horizontal="step")
+    assert many.count("<rect") == 30 and many.count(">layer ") == 8
