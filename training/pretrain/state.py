@@ -44,7 +44,8 @@ class Position:
     last_losses: list[float] = field(default_factory=list)
     watched: Watched = field(default_factory=Watched)
     clipped_steps: int = 0  # whose gradients were longer than `gradient_clip`
-    seconds: float = 0.0
+    seconds: float = 0.0  # of the steps
+    watching_seconds: float = 0.0  # of what is measured between them because the recipe watches it
 
 
 class State:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
@@ -22,13 +23,16 @@ from training.pretrain.watch.items import WatchedItem, num_rows
 from training.pretrain.watch.settings import WatchRecipe
 
 PASS_SHARE = 1 / 3  # of a forward and a backward pass together: a forward pass
+OVERHEAD = 768  # positions that a small model could read on a CPU in the time that a look takes whatever it reads
 
 
 class Looks:
     """Measures a trainer's model and its last step, at the steps that the recipe watches.
 
-    `share` is the part of the training's operations that all looks together may take. If it does not pay for held-out
-    text beside the items, a look reads none, and this is only read at the evaluations of every run.
+    `share` is the part of the training's time that all looks together may take, in which a position counts as its
+    operations, and a look as OVERHEAD positions more than it reads. So the items do not depend on a clock. If the share
+    does not pay for held-out text beside the items, a look reads none, and this is only read at the evaluations of
+    every run.
     """
 
     def __init__(
@@ -39,27 +43,43 @@ class Looks:
         trainer.looks_at = lambda step: step + 1 in self.steps
         length = plan.record.sequence_length
         trained = trained_positions(plan, trainer.model.config)
-        paid = share * trained / len(self.steps)  # positions of one look
+        paid = share * trained / len(self.steps) - OVERHEAD  # positions of one look
         text = length * sum(len(held_out_samples(plan, number)) for number in range(len(plan.record.sources)))
         self.reads_text = 0 < text <= (paid / 2 if items else paid)
         text *= self.reads_text
         chosen = within(items, length, paid - text) if recipe.items == "auto" else items
         self.exam = AskedItems(chosen, length) if chosen else None
         self.positions = text + (self.exam.rows.tokens.size if self.exam else 0)  # that one look reads
-        self.share = len(self.steps) * self.positions / trained
+        self.share = len(self.steps) * (self.positions + OVERHEAD) / trained
 
     def __str__(self) -> str:
         """Return what is measured and what it costs, as a sentence."""
         exam = [f"{len(some)} items of {suite}" for suite, some in self.exam.items.items()] if self.exam else []
         seen = ", ".join([*exam, *(["held-out text"] if self.reads_text else [])])
         return (
-            f"watched after {len(self.steps)} steps, with {self.share:.2%} of the training's operations: losses, norms"
+            f"watched after {len(self.steps)} steps, for about {self.share:.1%} of the training's time: losses, norms"
             f"{f', {seen} ({self.positions:,} positions)' if seen else ''}"
         )
 
+    @property
+    def cost(self) -> str:
+        """What the looks cost by the clock, as a sentence."""
+        position = self.trainer.state.position
+        seconds, steps = position.watching_seconds, position.seconds
+        return f"watching took {seconds:.1f} s, {seconds / max(steps, 1e-9):.1%} of the {steps:.1f} s of the steps"
+
+    @contextmanager
+    def _timed(self) -> Iterator[None]:
+        """Context manager whose seconds are counted as those of watching."""
+        started = time.monotonic()
+        yield
+        self.trainer.state.position.watching_seconds += time.monotonic() - started
+
     def at_model(self) -> dict[str, float]:
         """Return what the model now says of exam items and held-out text. All processes must call this."""
-        return self.answers() | (held_out(self.trainer) if self.reads_text else {})
+        found = self.answers()
+        with self._timed():
+            return found | (held_out(self.trainer) if self.reads_text else {})
 
     def answers(self) -> dict[str, float]:
         """Return the scores of the model's answers and its largest activations. All processes must call this.
@@ -71,9 +91,10 @@ class Looks:
         if self.exam is None:
             return {}
         largest = torch.zeros(trainer.model.config.layers, device=trainer.world.device)
-        with nullcontext() if trainer.compiles_loss else noting_largest(trainer.model, largest):
+        noting = nullcontext() if trainer.compiles_loss else noting_largest(trainer.model, largest)
+        with self._timed(), noting:
             found = self.exam.answered(trainer)
-        reshard(trainer.model)
+            reshard(trainer.model)
         if trainer.compiles_loss:
             return found
         each = trainer.world.largest(largest).tolist()
@@ -87,7 +108,8 @@ class Looks:
         """
         trainer, position = self.trainer, self.trainer.state.position
         assert trainer.noted is not None, "looks_at says which steps are looked at"
-        sources = zip(trainer.plan.record.sources, trainer.noted.by_source(trainer.world), strict=False)
+        with self._timed():
+            sources = zip(trainer.plan.record.sources, trainer.noted.by_source(trainer.world), strict=False)
         found = {f"training_loss/{source.name}": nats / count for source, (nats, count) in sources if count}
         for name, norm in joined_norms(trainer.noted.gradients).items():
             found[f"gradient_norm/{name}"] = norm

@@ -178,6 +178,8 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
                 step, steps = trainer.state.position.step, plan.record.steps
                 work.progress.log(step=step, **answers)
                 work.progress.message(f"step {step} of {steps}: {said(answers)}")
+            if watch.looks is not None:
+                work.progress.message(watch.looks.cost)
             weights = alive_through(wholes(trainer.model, trainer.pieces), trainer.alive)
             if not world.is_first:
                 deque(weights, maxlen=0)  # takes part in the messages by which the first process gets each weight
@@ -430,6 +432,7 @@ def _finish(
         "loss_end": end,
         "tokens_per_second": trained / max(position.seconds, 1e-9),
         "training_seconds": position.seconds,
+        **({"watching_seconds": position.watching_seconds} if "watch" in job.settings else {}),
         "skipped_steps": len(ledger.steps),
         "rollbacks": ledger.rollbacks,
         **held_out,
