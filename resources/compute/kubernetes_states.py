@@ -168,7 +168,11 @@ def _waits(pod: Thing) -> tuple[str, bool]:
 def waits_because(job: Thing, told: list[Thing]) -> tuple[str, bool]:
     """Why a Job has no pods, and whether waiting is useless, by its events or by Kueue's objects for it."""
     if job["spec"].get("suspend"):
-        queue = job["metadata"]["labels"].get("kueue.x-k8s.io/queue-name", "")
+        queue = job["metadata"].get("labels", {}).get("kueue.x-k8s.io/queue-name")
+        if queue is None:
+            name = job["metadata"]["name"]
+            way = f"""`kubectl patch job {name} -p '{{"spec": {{"suspend": false}}}}'` lets it go"""
+            return f"suspended: it is held, by no queue of the profile; {way}", True
         said = [c for one in told for c in one.get("status", {}).get("conditions", ()) if c["type"] == "QuotaReserved"]
         if said:
             words = f"{said[-1].get('reason', '')}: {said[-1].get('message', '')}"

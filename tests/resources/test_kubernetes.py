@@ -343,6 +343,10 @@ def test_a_job_without_pods_says_what_its_controller_or_its_queue_says(api, back
     assert queued.poll(handle).is_stuck and "lower `nodes`" in queued.poll(handle).reason
     told |= {"reason": "WaitingForQuota"}
     assert not queued.poll(handle).is_stuck and "WaitingForQuota: cannot fit" in queued.poll(handle).reason
+    handle = backend.submit(task_of(tmp_path / "h"))
+    api.job()["spec"]["suspend"] = True  # by a person
+    status = backend.poll(handle)
+    assert status.is_stuck and "it is held" in status.reason and f"patch job {handle.id}" in status.reason
 
 
 @pytest.mark.parametrize(
