@@ -7,6 +7,7 @@ refused an artifact, and its evidence is printed; 130 and 143 ended by Ctrl-C an
 from __future__ import annotations
 
 import importlib.metadata
+import io
 import json
 import os
 import signal
@@ -44,6 +45,8 @@ def main() -> None:
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     from resources.profile import ProfileError
 
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a file may have a name that is no UTF-8
     code: str | int | None = OK
     with masked_output():
         try:

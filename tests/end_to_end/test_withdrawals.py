@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import shutil
 import sqlite3
@@ -132,6 +133,7 @@ def made(tmp_path_factory) -> Path:
     for copy in ("model", "components"):  # as the registry keeps a model
         (place / "mlflow-artifacts" / copy).mkdir(parents=True)
         shutil.copyfile(source, place / "mlflow-artifacts" / copy / "tokenizer.json")
+    (place / os.fsdecode(b"notes-\xff.txt")).write_text(SAID, "utf-8")
     notes = [{"said": SAID, "n": [0, 1, 2, 3, 4, 5, 6, 7]}, json.dumps({"within": [1.50, SAID]})]
     (place / "mlflow-artifacts" / "samples.json").write_text(json.dumps(notes), "utf-8")
     (place / "mlflow-artifacts" / "notes.yaml").write_text(f"said: >-\n  {SAID}\nsteps: 07\n", "utf-8")

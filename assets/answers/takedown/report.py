@@ -121,12 +121,20 @@ def finish(root: Path, *, tracking: Tracking, elsewhere: str = "", say: Say) -> 
             "databases": [one.name for one in databases],
             "unreachable": [*eraser.unreachable, *_stores(root, elsewhere, databases), *BEYOND],
         }
+        report = _in_utf8(report)
         path = root / FOLDER / f"{number:06d}.{REPORT}"
         write_text(path.with_suffix(".md"), "\n".join(markdown_of(report)) + "\n")
         write_json(path, report)  # last: with it, the takedowns are done
         if is_done(report):
             _forget_words(root)
         return report
+
+
+def _in_utf8(report: dict[str, Any]) -> dict[str, Any]:
+    """Return a report in which the names of files can be written, whatever their bytes."""
+    return json.loads(
+        json.dumps(report, ensure_ascii=False).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    )
 
 
 def _verdict(wanted: Hashes, left: Sequence[Any], read: Scanned) -> str:
