@@ -9,10 +9,10 @@
 | gzip, zstd, zip, bzip2, xz, tar, under any name and within each other | what is packed in it |
 | LZ4, lzip, compress, Snappy, 7-Zip, RAR, CAB, ar, RPM, PDF | not at all: such a file is named as not read |
 | SQLite | every value of every table, and the file's own bytes, in which removed rows remain |
-| a tokenizer's vocabulary | each entry by itself, because the order of entries is no text |
+| a tokenizer's files | each entry by itself, because the order of entries is no text |
 | NumPy | the texts of an array; an array of numbers as any other binary file |
 | safetensors | the header alone: of weights no text can be read |
-| other | as UTF-8, or, if it is binary, every run of readable characters, of one byte each or more |
+| other | as UTF-8 and, where it is none, as Windows-1252, or, if it is binary, every run of readable characters |
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import IO, Any, cast
 
@@ -60,7 +60,10 @@ from training.provenance.text.build import INDEX_FILE
 WEIGHTS = (".safetensors",)
 SQLITE = b"SQLite format 3\x00"
 # Files of a tokenizer, which list words in an order of their own and are no text.
-TOKENIZER_FILES = ("tokenizer.json", "vocab.json", "merges.txt", "added_tokens.json")
+TOKENIZER_FILES = (
+    *("tokenizer.json", "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"),
+    *("vocab.json", "vocab.txt", "vocab.bpe", "encoder.json", "merges.txt"),
+)
 ADDRESSES = frozenset({"id", "url", "snapshot", "warc_file", "duplicate_of", "survivor"})
 AT_ONCE = 4 << 20  # bytes of a text that are looked at together
 OVERLAP = 4 << 10  # bytes that are looked at twice, so that nothing is cut in two
@@ -211,7 +214,8 @@ def _bytes(stream: IO[bytes], inside: str = "") -> Iterator[TextPiece]:
 def _texts_in(block: bytes) -> list[str]:
     text = block.decode("utf-8", "ignore")
     if b"\x00" not in block and 2 * len(text) > len(block):
-        return [text]
+        is_whole = len(text.encode()) == len(block)
+        return [text] if is_whole else [text, block.decode("cp1252", "replace")]
     if block[:1024].count(0) * 3 > len(block[:1024]) and (wide := block.decode("utf-16-le", "ignore")).isprintable():
         return [wide]
     narrow = [block, block.replace(b"\x00", b"")] if block.count(0) * 3 > len(block) else [block]
@@ -228,15 +232,19 @@ def _array_of_texts(path: Path) -> list[str | bytes] | None:
 
 
 def _vocabulary(path: Path) -> Iterator[TextPiece]:
-    """Yield the entries of a tokenizer's vocabulary and its merges as texts of their own, and the rest as one text."""
+    """Yield the entries of a tokenizer's vocabulary, its merges and its settings, each as a text of its own."""
     content = path.read_text("utf-8")
-    found: Any = content.splitlines() if path.suffix == ".txt" else json.loads(content)
-    rest = dict(found) if path.name == "tokenizer.json" else {"model": {"vocab": found}}
-    model = dict(rest.pop("model", {}))
-    entries = [*model.pop("vocab", ()), *model.pop("merges", ())]  # words, or pairs of a word with its score or another
-    words = [one if isinstance(one, str) else " ".join(map(str, one)) for one in entries]
-    yield TextPiece("vocabulary", words)
-    yield TextPiece("settings", [json.dumps([rest, model], ensure_ascii=False)])
+    entries = strings_in(json.loads(content)) if path.suffix == ".json" else content.splitlines()
+    yield TextPiece("entries", list(entries))
+
+
+def strings_in(value: Any) -> Iterator[str]:
+    """Yield all texts in what was read of JSON, keys and values, each alone."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)):
+        for one in chain(value, value.values() if isinstance(value, dict) else ()):
+            yield from strings_in(one)
 
 
 def _parquet(source: Path | IO[bytes], inside: str = "") -> Iterator[TextPiece]:
@@ -269,11 +277,16 @@ def _sqlite(path: Path) -> Iterator[TextPiece]:
         database.text_factory = _readable
         tables = [name for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
         for table in tables:
-            for row in database.execute(f'SELECT * FROM "{table}"'):
+            for row in database.execute(f"SELECT * FROM {in_sql(table)}"):
                 texts = [one if isinstance(one, str) else None for one in row]
                 texts += [one.decode("utf-8", "replace") for one in row if isinstance(one, bytes)]
                 if found := [one for one in texts if one and len(one) > WORDS_AT_LEAST]:
                     yield TextPiece(f"table {table}", found)
+
+
+def in_sql(name: str) -> str:
+    """Return the name of a table or column as SQL has it."""
+    return '"' + name.replace('"', '""') + '"'
 
 
 def _readable(data: bytes) -> str:

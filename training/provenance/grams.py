@@ -1,8 +1,9 @@
 """Find runs of eight words in any text, whether it is plain, escaped in JSON, or marked up, and take them out.
 
 Words are those of `training.data.words.ngrams`: case, punctuation and line ends do not matter. A text is looked at in
-several *views*: as it is, with JSON's escapes undone, again for JSON within JSON, and without tags and entities. A view
-says for each of its characters where it stands in the text, so that what is found in it can be taken out of the text.
+several *views*: as it is, with JSON's escapes undone, again for JSON within JSON, with percent-encoding undone, and
+without tags and entities. A view says for each of its characters where it stands in the text, so that what is found in
+it can be taken out of the text.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from urllib.parse import unquote
 
 import numpy as np
 
@@ -25,6 +27,7 @@ COMPILED_FROM = 500_000  # characters; loading the compiled loop takes 2 s, and 
 MASK = "█"
 MOST_DEEP = 4  # JSON in a string of JSON in a string ...
 ESCAPE = re.compile(r'\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|["\\/bfnrt])')
+PERCENT = re.compile(r"(?:%[0-9a-fA-F]{2})+")
 MARKUP = re.compile(r"<[^<>]{0,2000}>|&(?:#\d{1,7}|#[xX][0-9a-fA-F]{1,6}|[A-Za-z]{2,31});")
 
 
@@ -66,6 +69,8 @@ def views_of(text: str) -> Iterator[View]:
         if not ESCAPE.search(escaped.text):
             break
         yield (escaped := _replaced(escaped, ESCAPE, _unescaped))
+    if PERCENT.search(escaped.text):
+        yield (escaped := _replaced(escaped, PERCENT, unquote))
     if "<" in escaped.text or "&" in escaped.text:
         yield _replaced(escaped, MARKUP, lambda piece: " " if piece[0] == "<" else html.unescape(piece))
 

@@ -12,9 +12,11 @@ import tarfile
 import zipfile
 import zlib
 from collections.abc import Callable
+from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -175,6 +177,7 @@ KINDS: dict[str, Callable[[Path, str], Path]] = {
     "json": in_bytes(".json", escaped),
     "json in json": in_bytes(".jsonl", lambda data: json.dumps({"b": escaped(data).decode()}).encode()),
     "html": in_bytes(".html", marked_up),
+    "address": in_bytes(".log", lambda data: b"GET /?q=" + quote(data.decode()).encode() + b"&n=%C3%BC HTTP/1.1"),
     "gzip": in_bytes(".jsonl.gz", lambda data: gzip.compress(b"{}\n") + gzip.compress(escaped(data))),
     "zstd": in_bytes(".jsonl.zst", lambda data: zstandard.compress(escaped(data))),
     "a file of a killed writer": in_bytes(".jsonl.gz.1-2-3.tmp", gzip.compress),
@@ -215,10 +218,19 @@ def test_a_planted_text_is_found_in_every_kind_of_file(tmp_path, kind):
     assert {one["path"] for one in scan(tmp_path, WANTED).hits} == {hit}
 
 
-def test_a_wide_text_of_another_alphabet_is_found_by_its_mark(tmp_path):
-    words = "девять ложек под чужой лестницей ждут своего хозяина вечером"
-    (tmp_path / "a.log").write_bytes(words.encode("utf-16"))
-    assert scan(tmp_path, grams_of([words])[0]).hits
+@pytest.mark.parametrize(
+    ("words", "encoding"),
+    [
+        ("девять ложек под чужой лестницей ждут своего хозяина вечером", "utf-16"),
+        ("neun Löffel für die Gäste hängen hübsch über der Tür", "latin-1"),
+        ("neuf cuillères à l’œuf où l’été dernier déjà brûla", "cp1252"),
+    ],
+)
+def test_a_text_in_another_encoding_is_found_and_left_as_it_is(tmp_path, words, encoding):
+    (tmp_path / "a.log").write_bytes(words.encode(encoding))
+    (wanted := grams_of([words])[0]).sort()
+    assert scan(tmp_path, wanted).hits and "UnicodeDecodeError" in mask_at_once(tmp_path, wanted)["a.log"]
+    assert (tmp_path / "a.log").read_bytes() == words.encode(encoding)
 
 
 def test_of_weights_the_header_alone_is_read_and_a_damaged_file_is_named(tmp_path):
@@ -233,7 +245,18 @@ def test_of_weights_the_header_alone_is_read_and_a_damaged_file_is_named(tmp_pat
     assert found.by_kind["safetensors, the header alone read"] == {"files": 1, "bytes": 64 + len(SECRET.encode())}
 
 
-CAN_BE_MASKED = ("text", "json", "json in json", "html", "gzip", "zstd", "without a name", "parquet", "sqlite")
+CAN_BE_MASKED = (
+    "text",
+    "json",
+    "json in json",
+    "html",
+    "address",
+    "gzip",
+    "zstd",
+    "without a name",
+    "parquet",
+    "sqlite",
+)
 
 
 def mask_at_once(root: Path, wanted: Hashes = WANTED, note: Any = lambda files, records: None) -> dict[str, str]:
@@ -296,6 +319,59 @@ def test_words_in_the_folder_of_the_takedowns_are_found_but_in_their_own_files(t
         path.write_text(json.dumps(SECRET))
     hits = {one["path"].removeprefix("takedowns/") for one in scan(tmp_path, WANTED).hits}
     assert hits == {"notes.txt", "000001.report.txt", "old/000001.report.json"}
+
+
+ALPHABET = list("abcdefghijklm")
+OF_TOKENIZERS = {
+    "vocab.txt": "\n".join(ALPHABET),
+    "vocab.json": json.dumps(dict(zip(ALPHABET, range(13), strict=True))),
+    "special_tokens_map.json": json.dumps({"additional_special_tokens": ALPHABET}),
+    "tokenizer_config.json": json.dumps({"added_tokens_decoder": {}, "extra_special_tokens": ALPHABET}),
+    "tokenizer.json": json.dumps({"added_tokens": ALPHABET, "model": {"vocab": {"a": 0}, "merges": [["a", "b"]]}}),
+}
+
+
+@pytest.mark.parametrize("name", OF_TOKENIZERS)
+def test_entries_of_a_tokenizer_are_no_text_even_without_weights_beside_it(tmp_path, name):
+    (tmp_path / name).write_text(OF_TOKENIZERS[name])
+    (wanted := grams_of([" ".join(ALPHABET)])[0]).sort()
+    assert not scan(tmp_path, wanted).hits
+    (tmp_path / name).write_text(OF_TOKENIZERS[name].replace("m", SECRET, 1))
+    assert mask_at_once(tmp_path) == {name: "it is part of a model, its scores or a decision"}
+
+
+DATABASES = {  # statements, of which the last one inserts a text, and what becomes of that
+    "rows with a name of their own": ("CREATE TABLE t (rowid TEXT, v TEXT)", "INSERT INTO t VALUES ('a', ?)", ""),
+    "no rowid": ("CREATE TABLE t (k TEXT PRIMARY KEY, v TEXT) WITHOUT ROWID", "INSERT INTO t VALUES ('b', ?)", ""),
+    "quotes": ('CREATE TABLE "t""" (k TEXT, "v""" TEXT)', 'INSERT INTO "t""" VALUES (0, ?)', ""),
+    "collation": ("CREATE TABLE t (k TEXT, v TEXT COLLATE NOCASE)", "INSERT INTO t VALUES (0, ?)", ""),
+    "bytes": ("CREATE TABLE t (k TEXT, v BLOB)", "INSERT INTO t VALUES (0, CAST(? AS BLOB))", "are no texts in it"),
+    "search": ("CREATE VIRTUAL TABLE t USING fts5(k, v)", "INSERT INTO t VALUES (0, ?)", "virtual tables"),
+    "trigger": (
+        "CREATE TABLE t (k, v TEXT); CREATE TRIGGER r AFTER UPDATE ON t BEGIN UPDATE t SET k = 1; END",
+        *("INSERT INTO t VALUES (0, ?)", "triggers"),
+    ),
+}
+
+
+def statements_of(path: Path) -> list[str]:
+    with closing(sqlite3.connect(path)) as database:
+        return list(database.iterdump())
+
+
+@pytest.mark.parametrize("kind", DATABASES)
+def test_of_a_database_only_the_rows_with_the_words_change_or_nothing_does(tmp_path, kind):
+    make, insert, why = DATABASES[kind]
+    with closing(sqlite3.connect(tmp_path / "a.db")) as database, database:
+        database.executescript(make)
+        database.execute(insert, (SECRET,))
+        database.execute(insert.replace("'b'", "'c'"), (HARMLESS,))
+    before = statements_of(tmp_path / "a.db")
+    assert why in mask_at_once(tmp_path)["a.db"]
+    after = statements_of(tmp_path / "a.db")
+    changed = [(one, two) for one, two in zip(before, after, strict=True) if one != two]
+    assert len(changed) == (not why) and all(HARMLESS not in one for one, _ in changed)
+    assert bool(scan(tmp_path, WANTED).hits) == bool(why)
 
 
 def test_words_in_the_scores_of_a_model_are_named_and_left(tmp_path):
