@@ -44,8 +44,8 @@ ALPHABETS = (  # beyond ASCII, of languages that it writes
 )
 ALPHABETS_ALONE = ("áéíóúýðþæöø", "äöõüšž")  # Icelandic, Estonian: beside others they may be of another charset
 SIGNS = frozenset("ªºµƒ")  # letters by Unicode that any text may have
-MISREAD = re.compile(r"(?<=[^\W\d_])[¹³¼¾](?=[^\W\d_])")  # as Polish letters look in it
-IN_UTF_8 = re.compile(rb"[\xc2-\xdf][\x80-\xbf]|[\xe0-\xef][\x80-\xbf]{2}|[\xf0-\xf4][\x80-\xbf]{3}")
+MISREAD = re.compile(r"[¹³¼¾](?<=[^\W\d_].)(?=[^\W\d_])")  # as Polish letters look in it
+ASCII = bytes(range(128))
 MAX_WHOLE_BYTES = 256 << 20  # of a text that is read as a whole
 CHARACTERS = 1 << 20  # of a list in JSON that are read at once
 BLANKS = " \t\n\r"  # of JSON
@@ -578,20 +578,24 @@ def decoded(data: bytes, name: str) -> str:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         text = data.decode("cp1252", errors="replace")
-        if "\ufffd" in text or _is_mostly_utf_8(data) or not _is_western(text):
+        if "\ufffd" in text or _is_mostly_utf_8(data) or not _is_western(data, text):
             raise DataError(f"{name}: not UTF-8 from byte {error.start} on; save it as UTF-8") from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 def _is_mostly_utf_8(data: bytes) -> bool:
     """Whether most bytes beyond ASCII, and not just a few, belong to whole characters of UTF-8."""
-    whole = sum(found.end() - found.start() for found in IN_UTF_8.finditer(data))
-    return whole > max(WESTERN_LETTERS, len(data.translate(None, bytes(range(128)))) / 2)
+    whole = len(data.decode("utf-8", "ignore").encode().translate(None, ASCII))
+    return whole > max(WESTERN_LETTERS, len(data.translate(None, ASCII)) / 2)
 
 
-def _is_western(text: str) -> bool:
+def _is_western(data: bytes, text: str) -> bool:
     """Whether the letters beyond ASCII, save a few, are those of one Western language, or not many and of several."""
-    found = Counter(one for one in text.lower() if one > "\x7f" and one.isalpha() and one not in SIGNS)
+    beyond, found = data.translate(None, ASCII), Counter[str]()
+    for byte in range(128, 256):  # counting a gigabyte's characters one by one takes minutes
+        letter = bytes([byte]).decode("cp1252", "replace").lower()
+        if letter.isalpha() and letter not in SIGNS:
+            found[letter] += beyond.count(byte)
     total = found.total()
     few = FOREIGN_SHARE * total
 
