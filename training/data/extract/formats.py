@@ -19,7 +19,7 @@ from html import unescape
 from typing import Any, Final
 from urllib.parse import unquote
 
-from training.data.extract.pages.html import Extracted, clean, day_of, decode, decode_text, extract_html
+from training.data.extract.pages.html import Extracted, clean, day_of, decode, decode_text, extract_html, visible
 from training.data.extract.settings import ExtractRecipe
 from training.data.extract.terms import terms_of
 
@@ -195,7 +195,7 @@ def _epub(body: bytes) -> dict[str, Any]:
             if "html" in one.get("media-type", "html") and "href" in one
         ]  # fmt: skip
     return {
-        "text": "\n\n".join(filter(None, (chapter.strip() for chapter in chapters))),
+        "text": "\n\n".join(filter(None, (visible(chapter)[0].strip() for chapter in chapters))),
         "title": _content(package, "title"),
         "date": day_of(_content(package, "date")),
         "language": _content(package, "language")[:2].lower(),
@@ -245,11 +245,11 @@ def _paragraphs(page: str) -> str:
     lines: list[str] = []
     for line in map(str.strip, page.splitlines()):
         if lines and lines[-1] and line[:1].islower():
-            is_divided = lines[-1][-1] == "-" and lines[-1][-2:-1].isalpha()
+            is_divided = lines[-1][-1] in "-\xad" and lines[-1][-2:-1].isalpha()
             lines[-1] = lines[-1][:-1] + line if is_divided else f"{lines[-1]} {line}"
         else:
             lines.append(line)
-    return "\n".join(lines).strip()
+    return visible("\n".join(lines))[0].strip()
 
 
 _READERS: Mapping[str, Callable[[bytes], dict[str, Any]]] = {

@@ -9,9 +9,11 @@ import codecs
 import email.utils
 import json
 import re
+from bisect import bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from html import unescape
+from itertools import accumulate
 
 from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
 from resiliparse.parse.html import HTMLTree
@@ -72,6 +74,19 @@ LANGUAGE_CHARACTERS = 20_000  # of HTML source, which has a few hundred words on
 SENTENCE_SIGN = re.compile(r"[.,;!?](?:\s|$)|[。、！，]")
 PROSE_LINE_CHARACTERS = 80
 LINE_OR_CELL = re.compile(r"[\n|]")
+# Signs that nobody sees. U+200B is the blank of scripts from Thai to Burmese and of Khmer; of a run of no-break spaces
+# the first stays, save at the end of a line or beside a blank. A line with nothing else goes whole.
+UNSEEN_SIGNS = "\x01-\x08\x0e-\x1f\x7f\xad\u2060-\u2064\ufeff\ufff9-\ufffc"
+UNSEEN = re.compile(
+    rf"[{UNSEEN_SIGNS}\u200b\xa0](?:(?<=[{UNSEEN_SIGNS}])|(?<=\u200b)(?<![\u0e00-\u109f\u1780-\u17ff]\u200b)"
+    rf"|(?<=\xa0)(?=[ \n]|\Z)|(?<![^ \n\xa0]\xa0)(?<=\xa0))(?:(?<=\n\n.)[ {UNSEEN_SIGNS}\u200b\xa0]*\n+)?"
+)
+WIDE = re.compile("[\xa0\u2000-\u200a\u202f\u205f]")
+# Joiners, without which Persian and Hindi words are others, and Khmer's blank. Trafilatura drops what is not printed,
+# so it is given signs that no page has.
+JOINERS = {"\u200b": "\u034f", "\u200c": "\u180b", "\u200d": "\u180c"}
+JOINER = re.compile("[\u200b-\u200d]|&zwn?j;|&#820[345];|&ZeroWidthSpace;")
+JOINED = str.maketrans({sign: joiner for joiner, sign in JOINERS.items()})
 NOSCRIPT = re.compile(rb"</?noscript\b[^>]*>", re.IGNORECASE)
 LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?=[-_]|$)")
 
@@ -177,16 +192,16 @@ def extract_html(
         return Extracted(reason="too_deep")
     terms = terms_of(headers, page.statements, source)
     num_formulas = number_of(page.text, page.code, is_marked=is_rewritten)
-    raw = page.text.translate(MARKS) if is_rewritten else page.text
+    raw, code = visible(page.text.translate(MARKS) if is_rewritten else page.text, page.code)
     text = clean(raw)
     reason = terms.refusal(settings)
     reason = reason or ("no_main_text" if not text else "too_short" if len(text) < settings.min_characters else "")
     return Extracted(
         text=text,
-        title=" ".join(clean(page.title).split()),
+        title=" ".join(clean(visible(page.title)[0]).split()),
         date=_date(page.statements),
         language=page.language,
-        code=_moved(page.code, raw, text),
+        code=_moved(code, raw, text),
         charset=decoded.charset,
         num_replaced=decoded.num_replaced,
         has_two_charsets=decoded.has_two_charsets,
@@ -387,6 +402,21 @@ def clean(text: str) -> str:
     return text.strip()
 
 
+def visible(text: str, places: tuple[int, ...] = ()) -> tuple[str, tuple[int, ...]]:
+    """Return a text without the signs that nobody sees in it, and where places in it are then.
+
+    Soft hyphens, zero-width spaces between words of scripts that have blanks, byte-order marks and control characters
+    go. Blanks of other widths become blanks, and of no-break spaces one stays, none beside a blank.
+    """
+    found = [one.span() for one in UNSEEN.finditer(text)]
+    if found:
+        text = UNSEEN.sub("", text)
+        ends = [end for _, end in found]
+        gone = [0, *accumulate(end - start for start, end in found)]
+        places = tuple(place - gone[bisect_right(ends, place)] for place in places)
+    return WIDE.sub(" ", text).replace("\u2028", "\n").replace("\u2029", "\n"), places
+
+
 def _moved(places: tuple[int, ...], text: str, cleaned: str) -> tuple[int, ...]:
     """Convert character positions in a text to positions in the cleaned text.
 
@@ -467,11 +497,14 @@ def prose_characters(text: str) -> int:
 def _trafilatura_text(html: str, *, is_precise: bool = True) -> str:
     import trafilatura
 
+    has_joiners = any(sign in html for sign in (*JOINERS, "&zw", "&#820", "&Zero"))
+    if has_joiners:
+        html = JOINER.sub(lambda one: JOINERS[unescape(one[0])], html)
     # With deduplicate=True a page's text would depend on the pages that the process saw before.
     text = trafilatura.extract(
         html, favor_precision=is_precise, include_comments=False, include_tables=True, deduplicate=False
     )
-    return text or ""
+    return (text or "").translate(JOINED if has_joiners else {})
 
 
 # What the page states about itself

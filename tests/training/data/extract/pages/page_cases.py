@@ -634,4 +634,17 @@ CASES = [
         has=("The first ferry\n", "The second ferry\n"),
         lacks=("A bridge elsewhere",),
     ),
+    Case(
+        "signs-that-nobody-sees",
+        "<p>Die Donau&shy;dampf\u00adschiff&#173;fahrt\u200b is&ZeroWidthSpace; \ufefflong, and\u2060 the\x07 word&#8203;s too.</p><p>\u200b</p><p>It costs 10\u202f000 crowns,&nbsp;or&nbsp; more.&nbsp;</p><p>Nothing comes after it.</p>",
+        has=("Die Donaudampfschifffahrt is long, and the words too.", "10 000 crowns, or more.\n"),
+        lacks=("\u200b", "\xa0", "too.\n\n\n"),
+        extractors=ALL,
+    ),
+    Case(
+        "joiners",
+        "<p>می\u200cخواهم and کتاب&zwnj;ها are Persian, क्\u200dष is Hindi, 👩&#8205;💻 one sign, and ភាសា&#8203;ខ្មែរ has a blank.</p>",
+        has=("می\u200cخواهم", "کتاب\u200cها", "क्\u200dष", "👩\u200d💻", "ភាសា\u200bខ្មែរ"),
+        extractors=ALL,
+    ),
 ]

@@ -10,7 +10,7 @@ import pytest
 
 from benchmarks import extraction
 from tests.training.data.real import real_page
-from training.data.extract.pages.html import clean, day_of, decode, extract_html, is_html, may_be_deeper
+from training.data.extract.pages.html import clean, day_of, decode, extract_html, is_html, may_be_deeper, visible
 from training.data.extract.settings import EXTRACTORS, ExtractRecipe
 
 SETTINGS = ExtractRecipe()
@@ -128,7 +128,7 @@ def test_scripts_styles_menus_and_permalinks_are_left_out():
         ("<b>PL/pgSQL</b> &#8212; <i>SQL</i> language", "PL/pgSQL — SQL language"),
         ("“<i>Bake it</i>” said she", "“Bake it” said she"),
         ("<a href=/1>生地</a>、<a href=/2>窯</a>を使う", "生地、窯を使う"),
-        ("<b>x</b> &le; <b>y</b>&nbsp;<b>z</b>", "x ≤ y\u00a0z"),
+        ("<b>x</b> &le; <b>y</b>&nbsp;<b>z</b>", "x ≤ y z"),
         ("Bread<a href=#bread>→</a>", "Bread"),
     ],
 )
@@ -202,6 +202,21 @@ def test_text_is_decoded_whoever_names_the_charset(charset: str, text: str, head
 def test_bytes_that_fit_no_charset_are_counted_and_a_written_replacement_sign_is_not():
     assert decode(b"<p>" + "grün ".encode() * 50 + b"\xff\xfe\xfd</p>", "text/html; charset=utf-8").num_replaced == 3
     assert decode("<p>\ufffd and grün</p>".encode(), "text/html; charset=utf-8").num_replaced == 0
+
+
+@pytest.mark.parametrize(
+    ("text", "shown", "before", "after"),
+    [
+        ("plain", "plain", (0, 3, 5), (0, 3, 5)),
+        ("a\xadb\xadc", "abc", (0, 2, 4, 5), (0, 1, 2, 3)),
+        ("a\n\n\u200b\xa0\n\nb", "a\n\nb", (1, 7, 8), (1, 3, 4)),
+        ("a\n\u200b\nb", "a\n\nb", (1, 4), (1, 3)),
+        ("\xa0a\xa0\xa0b\xa0 c\xa0\nd\xa0", "a b c\nd", (1, 4, 7, 10), (0, 2, 4, 6)),
+        ("10\u202f000\u2028m", "10 000\nm", (3, 7), (3, 7)),
+    ],
+)
+def test_what_nobody_sees_goes_and_places_stay_at_their_words(text: str, shown: str, before: tuple, after: tuple):
+    assert visible(text, before) == (shown, after)
 
 
 def test_clean_text_has_no_nul_surrogate_or_carriage_return():
