@@ -693,8 +693,8 @@ def _group(tag, parent, n):
 
 @native
 def _keep(
-    html, start, end, root, last, parent, marks, first, until, holder, chars, linked, stops, tag, out, blocks, kept,
-    phrase_steps, phrase_marks, in_code, in_cell, paragraphs, is_strict,
+    html, start, end, node, root, last, parent, marks, first, until, holder, chars, linked, stops, tag, out, blocks,
+    kept, phrase_steps, phrase_marks, in_code, in_cell, paragraphs, is_strict,
 ):  # fmt: skip
     """Decide which blocks of the chosen subtree are main text (`kept`); return the number of their characters.
 
@@ -743,6 +743,9 @@ def _keep(
             phrase = _phrase(html, start, end, first[b], until[b], phrase_steps, phrase_marks)
             is_described = t in (T_TD, T_TH, T_DT, T_DD) or tag[parent[n]] == T_DD
             is_label = phrase & 2 and chars[b] < 60 and stops[b] < 2 and not (is_content or is_described)
+            if is_label:  # no introduction of code, nor a sentence
+                is_label = not (in_code[node[first[b]]] or (b + 1 < blocks and in_code[holder[b + 1]]))
+                is_label &= chars[b] < FEW_OF_SENTENCE or not _is_said(html, start, end, first[b], until[b])
             if (phrase & 1 and not in_cell[n]) or (is_label and not is_title):
                 continue
         kept[b] = True
@@ -777,8 +780,8 @@ def _keep(
 
 @native
 def _select(
-    html, start, end, tag, parent, last, marks, first, until, holder, chars, linked, stops, blocks, own_out, out, kept,
-    phrase_steps, phrase_marks, in_code, is_link,
+    html, start, end, node, tag, parent, last, marks, first, until, holder, chars, linked, stops, blocks, own_out, out,
+    kept, phrase_steps, phrase_marks, in_code, is_link,
 ):  # fmt: skip
     """Choose the node with the main text and return it; fill which nodes are boilerplate, and which blocks are kept."""
     text, code = np.zeros(tag.size, np.float64), np.zeros(tag.size, np.float64)
@@ -800,7 +803,7 @@ def _select(
         root = _choose(weight, marks, tag, parent)
         for is_strict in (True, False):
             num = _keep(
-                html, start, end, root, last, parent, marks, first, until, holder, chars, linked, stops, tag, out,
+                html, start, end, node, root, last, parent, marks, first, until, holder, chars, linked, stops, tag, out,
                 blocks, kept, phrase_steps, phrase_marks, in_code, in_cell, paragraphs, is_strict,
             )  # fmt: skip
             if num >= FEW_CHARACTERS:
@@ -1031,9 +1034,8 @@ def analyse(markup: Markup) -> Analysis:
     )  # fmt: skip
     out, own_out, kept = np.zeros(nodes, np.bool_), np.zeros(nodes, np.bool_), np.zeros(blocks, np.bool_)
     root = _select(
-        markup.html, markup.start, markup.end, markup.tag, markup.parent, markup.last, marks, first, until, holder,
-        chars, linked, stops, blocks, own_out, out, kept, _phrases().steps, _phrases().marks, in_code,
-        is_link,
+        markup.html, markup.start, markup.end, markup.node, markup.tag, markup.parent, markup.last, marks, first, until,
+        holder, chars, linked, stops, blocks, own_out, out, kept, _phrases().steps, _phrases().marks, in_code, is_link,
     )  # fmt: skip
     sums = _prose(markup.parent, marks, own_out, holder, chars, linked, stops, kept, blocks)
     kinds = _kinds(markup.tag, markup.parent, in_code, holder, chars, kept, blocks)

@@ -340,7 +340,11 @@ class _Rewriting:
             said = _raised(before, tag[2], content)
             if said is None:
                 return tag.end()
-            start, after = tag.start(), self.html[outer : outer + 1]
+            start = tag.start()
+            link = NOTE_BEFORE.search(self.html, max(self.copied, start - MAX_SUP), start)
+            if not said and link and self.html.startswith("</a>", outer):  # a footnote's sign inside its link
+                start, outer = link.start(), outer + len("</a>")
+            after = self.html[outer : outer + 1]
             while not said and after in CLOSING and start > self.copied and self.html[start - 1] in " \n\t":
                 start -= 1  # the blank before a footnote's sign that is followed by a full stop
             is_between = GLUED.fullmatch(before[-1:] + after)

@@ -386,7 +386,7 @@ CASES = [
     Case(
         "footnotes-docbook",
         "<p>An officer of Debian <a href='#ftn.1' class='footnote'><sup class='footnote'>[83]</sup></a>, who knows.</p>",
-        has=("of Debian , who knows",),
+        has=("of Debian, who knows",),
         lacks=("[83]",),
     ),
     Case(
@@ -584,8 +584,8 @@ CASES = [
     ),
     Case(
         "footnote-before-a-full-stop",
-        "<p>They are required in all packages <sup><a href='#n1'>[1]</a></sup>. Others may leave them out.</p>",
-        has=("in all packages. Others",),
+        "<p>They are required in all packages <sup><a href='#n1'>[1]</a></sup>. Others may leave them out <a class=note href='#n2'><sup>[2]</sup></a>, of <a href='#n3'><sup>3</sup></a> course.</p>",
+        has=("in all packages. Others may leave them out, of course.",),
     ),
     Case(
         "short-first-sentence",
@@ -633,6 +633,12 @@ CASES = [
         + "<h2><a href=/3>A bridge elsewhere</a></h2><p>The summary of it is short.</p></main></body></html>",
         has=("The first ferry\n", "The second ferry\n"),
         lacks=("A bridge elsewhere",),
+    ),
+    Case(
+        "sentences-that-begin-like-labels",
+        "<p>Por ejemplo, intente lo siguiente</p><pre>$ ls -l</pre><p>By default, the ferry leaves as follows:</p><ul><li>at ten</li></ul><p>Di solito la nave parte dal porto vecchio.</p><p><code>SEARCH ADD SYS:\\FERRY</code></p><p>By Anna Berg</p><p>Download: mp3 (30 MB)</p>",
+        has=("Por ejemplo", "By default", "Di solito", "SEARCH ADD"),
+        lacks=("Anna Berg", "mp3"),
     ),
     Case(
         "signs-that-nobody-sees",
