@@ -42,7 +42,7 @@ def chat(
 ) -> None:
     """Talk to a recipe's model, the last of its chain if none is named."""
     made = _made(recipe, root, asset)
-    arguments = [sys.executable, "-m", "training.posttrain.chat", str(whole_model(made.path / "model"))]
+    arguments = [sys.executable, "-m", "training.posttrain.chat", str(whole_model(made.file("model")))]
     arguments += ["--prompt", prompt] if prompt else []
     if traced:
         from assets.answers.trace.trace import traced_answers

@@ -29,7 +29,7 @@ def write_results(scores: Artifact, digest: str, folder: Path) -> list[str]:
 
     # As plain data: a part from outside that a suite names need not be here.
     places = {one["name"]: one["uri"] for one in scores.record["settings"]["evaluation"]["suites"]}
-    harness, values = (json.loads((scores.path / name).read_text("utf-8")) for name in ("harness.json", "scores.json"))
+    harness, values = (json.loads(scores.file(name).read_text("utf-8")) for name in ("harness.json", "scores.json"))
     names = []
     for model in (name for name, asked in harness.items() if asked["digest"] == digest):
         for suite, result in values[model].items():

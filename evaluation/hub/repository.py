@@ -110,7 +110,7 @@ def export_model(
     page = sound(card.path, card.record, "README.md").read_text("utf-8")
     write_text(target / "README.md", _with_cost(page, card, behind) if behind else page)
     for extra in CARD_FILES:
-        if (card.path / extra).is_file():
+        if card.file(extra).is_file():
             shutil.copyfile(sound(card.path, card.record, extra), target / extra)
     if (target / TEMPLATE_FILE).is_file():
         config = json.loads((target / CONFIG_FILE).read_text("utf-8"))

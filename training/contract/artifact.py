@@ -117,12 +117,12 @@ class Artifact:
         return self.record["fingerprint"]
 
     def file(self, name: str) -> Path:
-        """Return the path of one of the artifact's files, or of a folder of them.
+        """Return the path of one of the artifact's files, or of a folder of them; "" is the folder of all.
 
         What is not here is brought from the root's store. The content is not checked, and may be missing.
         """
         for entry in self.record["files"]:
-            if entry["path"] == name or entry["path"].startswith(f"{name}/"):
+            if not name or entry["path"] == name or entry["path"].startswith(f"{name}/"):
                 is_here(self.path / entry["path"], entry["sha256"])
         return self.path / name
 

@@ -23,7 +23,7 @@ def chat_of(recipe: Recipe, made: Made) -> Chat:
     from training.generate.turns import Chat, template
 
     asset = next(name for name in TOKENIZERS if made.get(name))
-    folder = made[asset][0].path / ("" if asset == "tokenizer" else "model")
+    folder = made[asset][0].file("" if asset == "tokenizer" else "model")
     return Chat.of(folder, template(recipe.sft.chat_template, recipe.sft.system_prompt or ""))
 
 

@@ -48,7 +48,7 @@ def attest(model: str, folder: Path, *, root: Path, tracking: Tracking, key: Pat
     files = {name: entry["sha256"] for name, entry in checked_files(made)}
     statement = _statement_of(lineage, files, root, tracking)
     new_folder(folder)
-    return write_attestation(statement, made.path / MODEL_FOLDER, folder, key)
+    return write_attestation(statement, made.file(MODEL_FOLDER), folder, key)
 
 
 def attested_export(lineage: Lineage, folder: Path, key: Path | None, root: Path, tracking: Tracking) -> list[str]:
@@ -108,7 +108,7 @@ def checked(model: str, folder: Path, *, root: Path, tracking: Tracking, key: Pa
     signature.check_installed()
     public = signature.public_key(key)
     is_folder = Path(model).is_dir()
-    place = Path(model) if is_folder else _model(model, root, tracking).path / MODEL_FOLDER
+    place = Path(model) if is_folder else _model(model, root, tracking).file(MODEL_FOLDER)
     problems = signature.problems(place, folder / signature.SIGNATURE_FILE, key)
     try:
         payload = attestation.payload_of(_envelope(folder), public)

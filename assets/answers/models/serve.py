@@ -47,7 +47,7 @@ def model_of(model: str, root: Path, tracking: Tracking) -> tuple[Path, str]:
         raise DataError(f"{model}: neither a folder nor NAME@ALIAS, and as a recipe: {error}") from None
     name = comparison.recipe.name
     made = comparison.made(last_model(comparison.recipe), name, named=model)
-    return whole_model(made.path / "model"), name
+    return whole_model(made.file("model")), name
 
 
 def serve(folder: Path, name: str, port: int) -> int:

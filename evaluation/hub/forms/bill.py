@@ -90,7 +90,7 @@ def bill_of(
 ) -> ModelBill:
     """Return the bill of a model. `files` are the sha256 of its files by name; `behind` are the records behind it."""
     recipe = read_record(Recipe, card.record["settings"]["recipe"], where="recipe")
-    config = json.loads((model.path / "model" / "config.json").read_text("utf-8"))
+    config = json.loads(model.file("model/config.json").read_text("utf-8"))
     own, samples = [*behind, (model.path, model.record)], recipe.align.declared.learns_from == "samples"
     libraries: dict[str, str] = {}
     for _, record in own:

@@ -66,11 +66,11 @@ def _check_prompts(recipe: Recipe, made: Made) -> None:
 
     if recipe.align.declared.learns_from != "samples":
         return
-    chat, pairs, own = chat_of(recipe, made), made["preference_data"][0].path, made.get("prompt_data")
-    held_out = {as_text(row["prompt"]) for rows in batches(pairs / HELD_OUT_FILE) for row in rows if is_pair(row)}
+    chat, pairs, own = chat_of(recipe, made), made["preference_data"][0], made.get("prompt_data")
+    held_out = {as_text(row["prompt"]) for rows in batches(pairs.file(HELD_OUT_FILE)) for row in rows if is_pair(row)}
 
     def usable() -> Iterator[Row]:
-        for some in batches(own[0].path / PROMPTS_FILE if own else pairs / TRAIN_FILE):
+        for some in batches(own[0].file(PROMPTS_FILE) if own else pairs.file(TRAIN_FILE)):
             rows = some if own else [row | prompt_of(row) for row in some if is_pair(row)]
             reasons = reasons_of(rows, recipe.align, chat, held_out)
             yield from (row for row, why in zip(rows, reasons, strict=True) if not why)

@@ -29,7 +29,7 @@ def _check_lengths(where: str, longest: Callable[[Recipe], int], recipe: Recipe,
 
     most, chat = longest(recipe), chat_of(recipe, made)
     for name in (TRAIN_FILE, HELD_OUT_FILE):
-        rows = batches(made["preference_data"][0].path / name)
+        rows = batches(made["preference_data"][0].file(name))
         encoded = (pair for some in rows for pair in encode_pairs([row for row in some if is_pair(row)], chat))
         if not any(pair.length <= most for pair in encoded):
             raise DataError(f"{where}.max_length={most}: not one pair in {name} fits; make it larger")

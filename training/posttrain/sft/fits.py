@@ -17,7 +17,7 @@ def _check_lengths(recipe: Recipe, made: Made) -> None:
     from training.posttrain.rows.sorting import INSTRUCTIONS_FILE
 
     chat, longest = chat_of(recipe, made), recipe.sft.max_length
-    for rows in batches(made["instruction_data"][0].path / INSTRUCTIONS_FILE):
+    for rows in batches(made["instruction_data"][0].file(INSTRUCTIONS_FILE)):
         for whole in chat.encode([row["messages"] for row in rows]):
             within = zip(whole.input_ids[:longest], whole.trained, strict=False)
             if any(token == chat.end_id and is_trained for token, is_trained in within):
