@@ -32,6 +32,7 @@ from assets.materialize.events import heard_by
 from assets.registry.by_hand import promote_by_hand, roll_back
 from assets.registry.decision import lineage_of
 from assets.registry.exact import compare_exactly
+from assets.registry.kept_digests import only_found
 from assets.registry.standing import unfit
 from assets.run.run import run_recipe
 from assets.services.stores import opened_instance
@@ -49,6 +50,7 @@ from training.contract import artifact
 from training.contract.artifact import commit_record, find, write_text
 from training.contract.identity import closure, made_by
 from training.contract.job import DataError
+from training.provenance.lineage import lineage_of as model_lineage
 from training.recipe.recipe import Recipe, recipe_as_data
 
 pytestmark = pytest.mark.timeout(600)
@@ -287,6 +289,17 @@ def test_a_model_of_which_a_report_was_refused_is_unfit(kitchen):
         "contamination_report [refused] was refused by contamination",
         "model_card [refused] is not made as the recipe asks for it",
     ]
+
+
+def test_what_mlflow_was_not_told_yet_is_told_before_an_artifact_counts_as_found(kitchen):
+    recipe = kitchen.model("whole", right=5)
+    with opened_instance(kitchen.root):
+        base = compare(recipe, kitchen.root).cells["base_model", "whole"]
+    behind = model_lineage(kitchen.root, base.artifact)
+    assert base.fingerprint in only_found(behind, kitchen.root, kitchen.tracking)
+    made = {"asset": base.asset, "partition": base.partition, "fingerprint": base.fingerprint}
+    kitchen.tracking.stage_run("launch", **made, tags={}).finish("FINISHED")
+    assert kitchen.tracking.pending() and base.fingerprint not in only_found(behind, kitchen.root, kitchen.tracking)
 
 
 def test_a_file_far_behind_the_model_stops_the_promotion(kitchen):

@@ -399,8 +399,10 @@ def test_text_that_a_declaration_lets_a_model_read_needs_a_scan(tmp_path, monkey
     assert all(set(data) <= set(SCANNED) and len(data) == 3 + (name == "kitchen-rl") for name, data in asked.items())
     notes = replace(DECLARED["instruction_data"], name="notes")
     copied = replace(DECLARED["corpus_summary"], name="copied", inputs=(Input(asset="instruction_data"),))
+    unread = replace(DECLARED["instruction_data"], name="unread")
     read_by_sft = (*DECLARED["sft_model"].inputs, Input(asset="notes"), Input(asset="copied"))
-    for asset in (notes, copied, replace(DECLARED["sft_model"], inputs=read_by_sft)):
+    read_by_sft += (Input(asset="unread", when=lambda recipe: recipe.name == "another"),)
+    for asset in (notes, copied, unread, replace(DECLARED["sft_model"], inputs=read_by_sft)):
         monkeypatch.setitem(DECLARED, asset.name, asset)
     data = data_of(recipe)
     assert data == asked["kitchen-rl"] | {"notes": ("sft_model",)}

@@ -228,6 +228,14 @@ def test_everything_may_be_held_out_or_nothing(tmp_path):
         Generated(tmp_path / "all", sizes, MixtureRecipe(held_out_fraction=1.0))
 
 
+def test_a_source_of_which_nothing_is_left_is_told_no_epochs(tmp_path):
+    sizes = {"web": sizes_of(200, seed=5), "one": sizes_of(1, seed=6)}
+    fraction = 1.01 * held_out_rank("one/000000000") / 2**64  # so that this one document is held out
+    mixture = MixtureRecipe(held_out_fraction=fraction, weights={"web": 1.0, "one": 0.0})
+    metrics = Generated(tmp_path, sizes, mixture).outcome.metrics
+    assert metrics["share_one"] == 0 and "epochs_one" not in metrics and metrics["epochs_web"] > 0
+
+
 # Rows packed window by window
 
 

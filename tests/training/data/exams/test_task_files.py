@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 
 import pytest
 
 from assets.state.chain import CHAIN
 from assets.state.recipe_folders import load_recipe
 from training.contract.records import RecipeError
-from training.data.exams.task_files import _fields
+from training.data.exams.settings import BenchmarkRecipe
+from training.data.exams.task_files import _fields, check_row
 from training.recipe.recipe import recipe_as_data
 from training.recipe.recipes import recipe_of
 
@@ -52,3 +54,23 @@ def test_the_fields_of_a_task_are_those_of_lm_evals_class():
     from lm_eval.config.task import TaskConfig
 
     assert _fields() == {field.name for field in dataclasses.fields(TaskConfig)}
+
+
+@pytest.mark.parametrize(
+    ("more", "lacks"),
+    [
+        ({}, "doc_to_text='{{asked_thing}} is': UndefinedError: 'asked_thing' is undefined; the columns of x.jsonl"),
+        ({"lm_eval": {"doc_to_text": "{{asked}} is"}}, ""),
+        ({"lm_eval": {"doc_to_text": "{{asked}} is", "doc_to_choice": "{{others}}"}}, "doc_to_choice='{{others}}': "),
+        ({"task_file": None, "kind": "generate", "lm_eval": {"doc_to_text": "{{other}}"}}, "doc_to_text='{{other}}': "),
+        ({"task_file": None, "kind": "generate"}, ""),
+    ],
+)
+def test_a_row_has_the_columns_that_the_templates_of_its_task_read(tmp_path, more, lacks):
+    task = tmp_path / "task.yaml"
+    task.write_text(json.dumps(OWN))
+    suite = BenchmarkRecipe(**{"name": "a", "uri": "x.jsonl", "kind": "generate", "task_file": str(task)} | more)
+    if not lacks:
+        return check_row(suite, {"asked": "The sky", "colour": "blue"})
+    with pytest.raises(RecipeError, match=re.escape(f"a: {lacks}")):
+        check_row(suite, {"asked": "The sky", "colour": "blue"})

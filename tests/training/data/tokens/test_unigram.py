@@ -55,6 +55,11 @@ def test_the_seeds_are_the_substrings_that_occur_often_enough():
     assert first == list(range(1, 7))  # of banana, each beginning
 
 
+def test_a_byte_of_zero_is_a_piece_too():
+    lattice, _ = seeds({b"\0a\0": 2}, min_count=3)
+    assert lattice.pieces.tolist() == [0, ord("a"), 0] and lattice.lengths.tolist() == [1, 1, 1]
+
+
 def test_a_pass_counts_the_pieces_of_every_spelling():
     counted = words()
     lattice, probabilities, probability = started(counted)

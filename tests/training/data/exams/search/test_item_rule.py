@@ -37,6 +37,13 @@ GUILD = ItemText(
 KETTLE = ItemText(
     benchmark="town", id="kettle", question="Who invented the whistling kettle?", answers=("Harry Bramson",)
 )
+SEA = ItemText(
+    benchmark="b",
+    id="sea",
+    question="Where does it meet the sea?",
+    answers=("no",),
+    passage="The Alder runs past the mill and the abbey and through nine quiet villages.",
+)
 ITEMS = [RIVERS, GUILD, KETTLE, ItemText(benchmark="town", id="sum", question="2 + 2 =", answers=("4",))]
 FILLER = "The kitchen was warm, and nobody spoke of anything in particular on that day. "
 BEFORE, BEHIND = FILLER * 9, FILLER * 9
@@ -343,10 +350,8 @@ def test_a_long_solution_without_its_question_is_not_the_item():
 
 
 def test_the_page_that_an_exam_quotes_is_no_leak_and_with_the_question_behind_it_is_one():
-    passage = "The Alder runs past the mill and the abbey and through nine quiet villages."
-    item = ItemText(benchmark="b", id="sea", question="Where does it meet the sea?", answers=("no",), passage=passage)
-    assert held(f"{BEFORE}{passage} {BEHIND}", [item]) == []
-    assert held(f"{BEFORE}{passage} {item.question}", [item]) == [("sea", "item")]
+    assert held(f"{BEFORE}{SEA.passage} {BEHIND}", [SEA]) == []
+    assert held(f"{BEFORE}{SEA.passage} {SEA.question}", [SEA]) == [("sea", "item")]
 
 
 def test_passage_and_options_are_told_from_the_question():
@@ -472,11 +477,16 @@ def test_a_share_that_equals_its_limit_is_enough(monkeypatch):
     joined = replace(KETTLE, id="joined", question="Who invented the kettle that whistles?")
     for item in (RIVERS, KETTLE, joined):
         assert held(planted(item.question, item.answers[0]), [item]) == [(item.id, "item")]
+    assert held(f"{BEFORE}{SEA.passage} {SEA.question}", [SEA]) == [("sea", "item")]
 
 
 @pytest.mark.parametrize(
     ("question", "answer", "found"),
-    [("How old are you this year?", "I am ten", ([0], [])), ("Which is the best of all days?", "today", ([], [0]))],
+    [
+        ("How old are you this year?", "I am ten", ([0], [])),
+        ("Which is the best of all days?", "today", ([], [0])),
+        ("Who invented the whistling kettle?", "Harry Bramson Senior", ([0], [])),  # of MIN_WORDS words
+    ],
 )
 def test_a_short_question_is_joined_to_an_answer_from_a_weight_on_that_both_have_after_edits(question, answer, found):
     """Of the first, 0.7 of the question and the answer weigh exactly as much as is needed."""
