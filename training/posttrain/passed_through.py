@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from training.contract.records import RecipeError, did_you_mean
 from training.posttrain.adapter_settings import check_adapters
@@ -61,6 +61,18 @@ REFUSED = {
         "chat_template_path",
         "vllm_",
         "trackio_",
+        "eval_",
+        "per_device_eval_",
+        "do_",
+        "load_best_model_at_end",
+        "metric_for_best_model",
+        "auto_find_batch_size",
+        "local_rank",
+        "ddp_",
+        "fsdp",
+        "deepspeed",
+        "accelerator_config",
+        "parallelism_config",
     ),
     "peft": (
         "task_type",
@@ -181,8 +193,26 @@ def fields_of(name: str) -> dict[str, tuple[str, ...]] | None:
         spec = importlib.util.find_spec(library)
         if spec is None or spec.origin is None:
             return None
-        found |= _declared(Path(spec.origin).parent / path, cls)
+        folder = Path(spec.origin).parent
+        found |= _declared(folder / path, cls)
+        for words_of in ("training_args.py", "trainer_utils.py") if library == "transformers" else ():
+            words = _words(folder / words_of)
+            found |= {field: words[kinds[0]] for field, kinds in found.items() if kinds[0] in words}
     return found
+
+
+def _words(path: Path) -> dict[str, tuple[str, ...]]:
+    """Return the words of each enumeration of texts that a source file declares, as they are written in Python."""
+    classes = (node for node in ast.parse(path.read_text("utf-8")).body if isinstance(node, ast.ClassDef))
+    return {
+        one.name: tuple(repr(line.value.value) for line in one.body if _is_word(line))
+        for one in classes
+        if any(ast.unparse(base) == "ExplicitEnum" for base in one.bases)
+    }
+
+
+def _is_word(line: ast.stmt) -> TypeGuard[Any]:
+    return isinstance(line, ast.Assign) and isinstance(line.value, ast.Constant)
 
 
 def _declared(path: Path, cls: str) -> dict[str, tuple[str, ...]]:

@@ -21,6 +21,14 @@ BOUNDS: dict[str, tuple[float, float]] = {
     "*.parts.*": (-LARGEST, LARGEST),  # of a part from outside, or of a library, which says itself what is right
     "*.lm_eval.*": (-LARGEST, LARGEST),
     "*.peft.*": (-LARGEST, LARGEST),
+    "*.trl.adam_beta[12]": (0, 0.999999),
+    "*.trl.label_smoothing*": SHARE,
+    "*.trl.logging_steps": ABOVE_ZERO,
+    "*.trl.temperature": ABOVE_ZERO,
+    "*.trl.top_p": SHARE,
+    **dict.fromkeys(("*.trl.dataset_num_proc", "*.trl.num_iterations", "*.trl.steps_per_generation"), WHOLE),
+    **dict.fromkeys(("*.trl.adam_epsilon", "*.trl.weight_decay", "*.trl.max_grad_norm"), NOT_BELOW_ZERO),
+    **dict.fromkeys(("*.trl.neftune_noise_alpha", "*.trl.dataloader_num_workers"), NOT_BELOW_ZERO),
     "*.trl.*": (-LARGEST, LARGEST),
     "doremi.*learning_rate": (-LARGEST, LARGEST),  # its record says what is right, or null
     "align.rewards.*": (-LARGEST, LARGEST),
