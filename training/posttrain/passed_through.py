@@ -73,6 +73,12 @@ REFUSED = {
         "deepspeed",
         "accelerator_config",
         "parallelism_config",
+        "eos_token",
+        "pad_token",
+        "dataset_text_field",
+        "torch_compile",
+        "gradient_checkpointing_kwargs",
+        "activation_checkpointing_kwargs",
     ),
     "peft": (
         "task_type",
@@ -95,6 +101,19 @@ REFUSED = {
 }
 QUANTIZED = {"quantization_config", "load_in_4bit", "load_in_8bit", "loftq_config", "use_qalora"}
 """Fields, also of `model_init_kwargs`, by which QLoRA and its relatives are asked for."""
+WORDS: dict[str, dict[str, tuple[str, ...]]] = {  # of texts that TRL looks at when it trains
+    "SFTConfig": {"loss_type": ("nll", "dft"), "truncation_mode": ("keep_start", "keep_end")},
+    "DPOConfig": {
+        "truncation_mode": ("keep_start", "keep_end"),
+        "f_divergence_type": ("reverse_kl", "forward_kl", "js_divergence", "alpha_divergence"),
+    },
+    "KTOConfig": {"loss_type": ("kto", "apo_zero_unpaired")},
+    "GRPOConfig": {
+        "loss_type": ("grpo", "dr_grpo", "dapo", "bnpo", "cispo", "luspo", "sapo", "vespo"),
+        "importance_sampling_level": ("token", "sequence"),
+        "multi_objective_aggregation": ("sum_then_normalize", "normalize_then_sum"),
+    },
+}
 _LORA = "tuners/lora/config.py"
 # Python types that a YAML value may have for an annotated type; values of other types (enums, classes) are texts.
 _WRITTEN = {
@@ -198,7 +217,7 @@ def fields_of(name: str) -> dict[str, tuple[str, ...]] | None:
         for words_of in ("training_args.py", "trainer_utils.py") if library == "transformers" else ():
             words = _words(folder / words_of)
             found |= {field: words[kinds[0]] for field, kinds in found.items() if kinds[0] in words}
-    return found
+    return found | {field: tuple(map(repr, words)) for field, words in WORDS.get(name, {}).items() if field in found}
 
 
 def _words(path: Path) -> dict[str, tuple[str, ...]]:

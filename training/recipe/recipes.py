@@ -11,6 +11,7 @@ recipe.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
 from functools import lru_cache, partial
@@ -77,7 +78,7 @@ class RecipeFiles:
         """Return the file of a recipe given by name or path. Raise RecipeError, with all names, if there is none."""
         path = Path(name_or_path)
         if path.suffix in SUFFIXES:
-            if not path.is_file():
+            if not os.path.isfile(path):
                 raise RecipeError(f"recipe file {name_or_path} does not exist")
             return path
         return _found(name_or_path, self._folders)
@@ -171,7 +172,7 @@ def _found(name: str, folders: Iterable[Path]) -> Path:
     """Return the file of a recipe or base of that name. Raise RecipeError, with all names, if there is none."""
     for folder in folders:
         for candidate in (folder / f"{name}.yaml", folder / BASES / f"{name}.yaml"):
-            if candidate.is_file():
+            if os.path.isfile(candidate):  # false too for a name that is too long
                 return candidate
     names = sorted({path.stem for path in _files(folders)})
     raise RecipeError(no_such(f"no recipe is called {name!r}", name, names))

@@ -236,6 +236,9 @@ PROFILES = {
 
 COMMANDS = {
     "unknown recipe": ("run kichen", "no recipe is called 'kichen'; did you mean `kitchen`\\? there are"),
+    "name without end": (f"run {'a' * 5000}", "no recipe is called 'aaa"),
+    "path without end": (f"run {'a' * 5000}.yaml", "recipe file a+.yaml does not exist"),
+    "profile without end": (f"run kitchen --profile {'a' * 5000}", "no profile is called 'aaa"),
     "missing file": ("run {folder}/no.yaml", "recipe file .*no.yaml does not exist"),
     "folder named as a file": ("run {folder}/folder.yaml", "recipe file .*folder.yaml does not exist"),
     "folder": ("run {folder}", "no recipe is called"),

@@ -237,6 +237,7 @@ def test_a_line_that_is_no_yaml_is_not_repeated(tmp_path):
         ("sft: {trl: {eval_strategy: steps}}", r"sft\.trl\.eval_strategy: not passed through"),
         ("sft: {trl: {deepspeed: a.json}}", r"sft\.trl\.deepspeed: not passed through"),
         ("sft: {trl: {optim: zebra}}", r"sft\.trl\.optim: expected 'adamw_torch' or .* got 'zebra'"),
+        ("sft: {trl: {loss_type: zebra}}", r"sft\.trl\.loss_type: expected 'nll' or 'dft', got 'zebra'"),
         ("sft: {trl: {logging_strategy: zebra}}", r"trl\.logging_strategy: expected 'no' or 'steps' or 'epoch', got"),
         ("sft: {trl: {adam_beta1: 1.0}}", r"sft\.trl\.adam_beta1=1\.0; 0 to 0\.999999 is right"),
         ("align: {trl: {max_grad_norm: -1.0}}", r"align\.trl\.max_grad_norm=-1\.0; 0 to"),

@@ -9,6 +9,8 @@ import random
 import subprocess
 import sys
 from collections import Counter
+from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
@@ -16,7 +18,7 @@ from tests.training.posttrain import tiny
 from training.contract.files.writing import read_sealed
 from training.contract.records import RecipeError
 from training.generate.passes.pass_rows import PASS_LOGITS, PASS_ROWS, PASS_TOKENS, passes
-from training.posttrain.passed_through import check_passed_through, fields_of
+from training.posttrain.passed_through import WORDS, check_passed_through, fields_of
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe
 from training.posttrain.trainer.fit import adapter_config, last_checkpoint, row_order, rows_per_pass, seal, window_means
@@ -63,6 +65,14 @@ def test_fields_pass_through_or_are_refused_by_name():
             check_sft(trl={name: True})
     with pytest.raises(RecipeError, match=r"reward\.trl\.warmup_steps: set reward\.warmup_fraction instead"):
         check_passed_through(RewardRecipe(trl={"warmup_steps": 3}), "RewardConfig", where="reward")
+
+
+@pytest.mark.parametrize("config", WORDS)
+def test_the_words_of_a_text_are_those_of_trl(config):
+    folder = Path(find_spec("trl").origin).parent / "trainer"
+    source = (folder / f"{config.removesuffix('Config').lower()}_trainer.py").read_text("utf-8")
+    for field, words in WORDS[config].items():
+        assert field in fields_of(config) and all(f'"{word}"' in source for word in words)
 
 
 def test_adapters_take_the_fields_of_peft(tmp_path):
