@@ -65,6 +65,9 @@ def test_what_one_machine_commits_another_one_finds_and_reads(store, tmp_path):
     artifact.commit_record(here, write(here, "what was made"))
     assert opened(there) == "what was made"
     assert (there / artifact.ARTIFACT_FILE).read_bytes() == (here / artifact.ARTIFACT_FILE).read_bytes()
+    third = machine(store, tmp_path / "third")
+    made = artifact.find(third)
+    assert made is not None and [path.name for path in made.file("").glob("*.txt")] == ["a.txt"]
 
 
 def test_a_writer_that_is_killed_before_its_record_leaves_nothing_that_is_read(store, tmp_path):
