@@ -174,7 +174,8 @@ def _divided(place: str) -> tuple[dict[str, list[str]], Counter[tuple[str, str]]
     """Return the files at a path by source, and the number of other files of a folder by reason and ending."""
     left: Counter[tuple[str, str]] = Counter()
     if is_remote(place) or not os.path.isdir(place):
-        found = {source: _files(place, source) for source in SUFFIXES}
+        files = _files(place)
+        found = {source: _of_source(files, source) for source in SUFFIXES}
         is_file = os.path.isfile(place) or is_http(place)
         form = format_of(place)
         is_named = bool(form) and (form != UNNAMED or (os.path.isfile(place) and not why_no_text(Path(place))))
@@ -224,19 +225,19 @@ def _shards(place: str) -> OwnPlace | None:
     return OwnPlace(data=(own,), left=left)
 
 
-def _files(place: str, source: str) -> list[str]:
-    """Return the files of one format at a path: the file itself, or those in the folder and its subfolders."""
-    suffixes = SUFFIXES[source]
-    if is_http(place) or Path(place).is_file():
-        return [place] if place.endswith(suffixes) else []
+def _files(place: str) -> list[str]:
+    """Return the files at a path or URL: the file, or those in the folder; on this machine also in its subfolders."""
+    if is_http(place) or os.path.isfile(place):
+        return [place]
     if is_remote(place):
-        try:
-            return expand([place], suffixes)
-        except DataError:
-            return []
+        return expand([place])
     hidden = re.compile(r"(^|/)\.")
     names = (str(path) for path in Path(place).rglob("*") if path.is_file())
-    return sorted(name for name in names if name.endswith(suffixes) and not hidden.search(os.path.relpath(name, place)))
+    return sorted(name for name in names if not hidden.search(os.path.relpath(name, place)))
+
+
+def _of_source(files: list[str], source: str) -> list[str]:
+    return [name for name in files if name.endswith(SUFFIXES[source])]
 
 
 def _nothing(place: str) -> str:
@@ -303,9 +304,9 @@ def _paths(place: str, source: str, part: list[str], files: list[str]) -> tuple[
     if is_remote(place) or part == [place]:
         return (place,)
     folders = sorted({os.path.dirname(name) for name in part})
-    if len(folders) == 1 and part == _files(folders[0], source):
+    if len(folders) == 1 and part == _of_source(_files(folders[0]), source):
         return (folders[0],)
-    if part == files == _files(place, source):
+    if part == files == _of_source(_files(place), source):
         used = [suffix for suffix in SUFFIXES[source] if any(name.endswith(suffix) for name in part)]
         return tuple(f"{place}/**/*{suffix}" for suffix in used)
     return tuple(part)

@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from training.contract.artifact import MADE, sha256_of
+from training.contract.files.objects import store_errors
 from training.contract.job import DataError, Job
 from training.contract.records import RecipeError
 from training.contract.secrets import masked
@@ -100,16 +101,23 @@ def open_uri(uri: str) -> Iterator[BinaryIO]:
         with _http_response("GET", location) as response, io.BufferedReader(Body(response), 1 << 20) as stream:
             yield stream
         return
+    with in_store(location) as (system, place):
+        stream = system.open(place, "rb")
+    with stream, store_errors(location, reading=True):
+        yield stream
+
+
+@contextmanager
+def in_store(location: str) -> Iterator[tuple[Any, str]]:
+    """Context manager with fsspec's file system of an object store, and the place of a URL in it.
+
+    Raise DataError if it is no object store, and for whatever the store answers.
+    """
     import fsspec
 
     check_store(location)
-    try:
-        system, place = fsspec.core.url_to_fs(location)
-        stream = system.open(place, "rb")
-    except FileNotFoundError:
-        raise DataError(f"{uri}: nothing is there") from None
-    with stream:
-        yield stream
+    with store_errors(location):
+        yield fsspec.core.url_to_fs(location)
 
 
 def check_store(location: str) -> None:
@@ -178,14 +186,11 @@ def _expand_local(location: str, suffixes: Sequence[str]) -> list[str]:
 def _expand_remote(location: str, suffixes: Sequence[str]) -> list[str]:
     if is_http(location):
         return [location]  # whether the file exists is found out when it is read
-    import fsspec
-
-    check_store(location)
-    filesystem, path = fsspec.core.url_to_fs(location)
-    if filesystem.isfile(path):
-        return [filesystem.unstrip_protocol(path)]
-    names = filesystem.find(path, maxdepth=1) if filesystem.isdir(path) else filesystem.glob(path)
-    return [filesystem.unstrip_protocol(name) for name in names if filesystem.isfile(name) and _wanted(name, suffixes)]
+    with in_store(location) as (system, path):
+        if system.isfile(path):
+            return [system.unstrip_protocol(path)]
+        names = system.find(path, maxdepth=1) if system.isdir(path) else system.glob(path)
+        return [system.unstrip_protocol(name) for name in names if system.isfile(name) and _wanted(name, suffixes)]
 
 
 def _wanted(name: str, suffixes: Sequence[str]) -> bool:
@@ -253,14 +258,8 @@ def size_and_tag(location: str) -> tuple[int, str]:
         with _http_response("HEAD", location) as response:
             size, tag = declared_bytes(response), response.headers.get("ETag", "")
     else:
-        import fsspec
-
-        check_store(location)
-        system, place = fsspec.core.url_to_fs(location)
-        try:
+        with in_store(location) as (system, place):
             said = system.info(place)
-        except FileNotFoundError:
-            raise DataError(f"{location}: nothing is there") from None
         size, tag = said.get("size", -1), str(said.get("ETag") or "")
     return size, strong(tag)
 
@@ -281,11 +280,8 @@ def size_of(uri: str) -> int:
                 raise DataError(f"{uri}: the server does not say how large it is")
             return declared
     if is_remote(location):
-        import fsspec
-
-        check_store(location)
-        filesystem, path = fsspec.core.url_to_fs(location)
-        return int(filesystem.size(path))
+        with in_store(location) as (system, place):
+            return int(system.size(place))
     _check_file(uri, location)
     return os.path.getsize(location)
 

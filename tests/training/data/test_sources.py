@@ -8,6 +8,7 @@ import io
 import json
 import os
 import zipfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 import zstandard
 
+from tests.cluster.minis3 import MiniS3
 from training.contract.job import DataError
 from training.contract.records import RecipeError
-from training.data.sources import checksum_of, decoded, expand, read_rows, resolve, size_of
+from training.data.look import look_at
+from training.data.sources import checksum_of, decoded, expand, open_uri, read_rows, resolve, size_and_tag, size_of
 
 ROWS = [{"text": "eins"}, {"text": "zwei ü"}]
 LINES = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in ROWS).encode()
@@ -187,3 +190,58 @@ def test_a_checksum_is_the_content_s_and_follows_a_change(tmp_path: Path):
     assert checksum_of(str(path)) == hashlib.sha256(b"seven").hexdigest()
     with pytest.raises(DataError, match="is a folder"):
         checksum_of(str(tmp_path))
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[MiniS3]:
+    """A store with one file of rows, which this process may read."""
+    s3fs = pytest.importorskip("s3fs")
+    server = MiniS3(objects={"bucket/rows/a.jsonl": LINES})
+    variables = {"ACCESS_KEY_ID": "k", "SECRET_ACCESS_KEY": "s", "DEFAULT_REGION": "r", "EC2_METADATA_DISABLED": "true"}
+    for name, value in {**variables, "ENDPOINT_URL": server.endpoint, "SHARED_CREDENTIALS_FILE": "/none"}.items():
+        monkeypatch.setenv(f"AWS_{name}", value)
+    s3fs.S3FileSystem.clear_instance_cache()
+    yield server
+    s3fs.S3FileSystem.clear_instance_cache()
+    server.stop()
+
+
+READERS = (lambda uri: expand([uri]), lambda uri: list(read_rows(uri)), size_of, size_and_tag, checksum_of, look_at)
+WITHOUT_KEYS = {"AWS_ACCESS_KEY_ID": None, "AWS_SECRET_ACCESS_KEY": None}
+
+
+def test_a_store_is_read_like_a_folder_and_a_file_in_it_belongs_to_one_source(store):
+    rows = "s3://bucket/rows"
+    assert expand([rows]) == [f"{rows}/a.jsonl"] and size_of(f"{rows}/a.jsonl") == len(LINES)
+    assert list(read_rows(f"{rows}/a.jsonl")) == ROWS
+    for place in (rows, f"{rows}/a.jsonl"):
+        assert [(one.source, one.files) for one in look_at(place).data] == [("jsonl", 1)]
+
+
+@pytest.mark.parametrize("read", READERS)
+@pytest.mark.parametrize(
+    ("variables", "faults", "said"),
+    [
+        (WITHOUT_KEYS, 0, "Unable to locate credentials"),
+        ({"AWS_SECRET_ACCESS_KEY": None}, 0, "Partial credentials"),
+        ({"AWS_PROFILE": "nobody"}, 0, "nobody"),
+        ({"AWS_ENDPOINT_URL": "nowhere"}, 0, "Invalid endpoint"),
+        ({}, 403, "PermissionError"),
+    ],
+)
+def test_what_a_store_refuses_is_one_sentence_with_the_address(store, monkeypatch, read, variables, faults, said):
+    for name, value in variables.items():
+        monkeypatch.delenv(name) if value is None else monkeypatch.setenv(name, value)
+    store.faults = [faults] * 99
+    with pytest.raises(DataError, match=said) as refused:
+        read("s3://bucket/rows/a.jsonl")
+    assert str(refused.value).startswith("s3://bucket/rows/a.jsonl: the store cannot be read (")
+    assert "\n" not in str(refused.value)
+
+
+def test_of_what_is_raised_while_a_stream_is_read_only_the_store_s_errors_are_told_as_its_own(store):
+    from botocore.exceptions import ReadTimeoutError
+
+    for error, told in ((ReadTimeoutError(endpoint_url="e"), DataError), (KeyError("a"), KeyError)):
+        with pytest.raises(told), open_uri("s3://bucket/rows/a.jsonl"):
+            raise error

@@ -11,7 +11,8 @@ import importlib
 import logging
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,6 +35,7 @@ S3_CONFIG = {"connect_timeout": 10, "read_timeout": 60, "retries": {"max_attempt
 _GIVEN_UP = (errno.EINVAL, errno.EPERM, errno.ENOSYS, errno.ENAMETOOLONG, getattr(errno, "EREMCHG", errno.ENOENT))
 _PASSING = {"HTTPClientError", "ConnectionError", "ClientError", "IncompleteRead", "ResponseParserError"}
 _REFUSED = {"ClientResponseError", "NoCredentialsError"}
+_SPEAKERS = {"botocore", "aiobotocore", "aiohttp", "s3fs", "gcsfs", "google", "adlfs", "azure"}  # with stores
 
 
 class StoreDown(OSError):
@@ -159,6 +161,25 @@ class Objects:
                 log.warning("%s: %s; trying again in %g s", self.address, said, wait)
                 time.sleep(wait)
         raise AssertionError("the last try returns or raises")
+
+
+@contextmanager
+def store_errors(address: str, *, reading: bool = False) -> Iterator[None]:
+    """Context manager in which whatever a store or its package says becomes a DataError of one sentence.
+
+    While a stream is `reading`, the errors of what reads it pass as they are.
+    """
+    try:
+        yield
+    except DataError:
+        raise
+    except Exception as error:
+        packages = {cls.__module__.partition(".")[0] for cls in type(error).__mro__}
+        if reading and not packages & _SPEAKERS:
+            raise
+        missing = isinstance(error, FileNotFoundError) and _code_of(error) != "NoSuchBucket"
+        said = "nothing is there" if missing else f"the store cannot be read ({type(error).__name__}: {error})"
+        raise DataError(masked(f"{address}: {said}")) from None
 
 
 def _unless_missing(call: Callable[[Any, str], T]) -> Callable[[Any, str], T | None]:
