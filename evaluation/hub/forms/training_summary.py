@@ -72,7 +72,7 @@ class _Facts:
         return [derived(value, source) for (_, value), source in found.items()]
 
     def period(self) -> list[Cited]:
-        """Return the months of the first and of the last record of the crawls, or nothing if none is dated."""
+        """Return the days of the first and of the last record of the crawls, or nothing if none is dated."""
         origins = [one for one in self.origins("extracted_documents") if _days(one)]
         if not origins:
             return []

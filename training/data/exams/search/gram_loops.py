@@ -1,11 +1,11 @@
-"""Compiled loop of `grams`: find the n-grams of a table in texts."""
+"""Compiled loops of `grams`: find the n-grams of a table in texts, counters of lines, and runs around them."""
 
 from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
 
-from training.data.exams.search.grams import GramTable
+from training.data.exams.search.grams import GramTable, counter_table
 from training.data.words.hashes import Offsets, mixed
 from training.data.words.native import native
 from training.data.words.ngrams import Hashes
@@ -29,6 +29,59 @@ def looked_up(hashes: Hashes, starts: Offsets, table: GramTable) -> Places:
         if total <= room:
             return found[:total]
         room = total
+
+
+def are_counters(hashes: Hashes) -> npt.NDArray[np.bool_]:
+    """Return what `grams.is_counter` returns."""
+    table, found = counter_table(), np.zeros(len(hashes), np.bool_)
+    _are_in(hashes, table.hashes, table.bits, table.begins, np.uint64(65 - len(table.begins).bit_length()), found)
+    return found
+
+
+@native
+def _are_in(hashes, rows, bits, begins, shift, found):
+    mask = np.uint64(8 * len(bits) - 1)
+    for place in range(len(hashes)):
+        value = hashes[place]
+        slot = value & mask
+        if bits[slot >> np.uint64(3)] >> np.uint8(slot & np.uint64(7)) & np.uint8(1):
+            leading = value >> shift
+            for row in range(begins[leading], begins[leading + np.uint64(1)]):
+                if rows[row] == value:
+                    found[place] = True
+                    break
+
+
+def runs_around(
+    hashes: Hashes, starts: Offsets, counters: npt.NDArray[np.bool_], num_words: int
+) -> tuple[Hashes, Places]:
+    """Return what `grams.around_counters` returns."""
+    room = (num_words - 1) * int(counters.sum())
+    runs, firsts = np.empty(room, np.uint64), np.empty(room, np.int64)
+    number = _runs_around(hashes, starts, counters, np.empty(num_words, np.int64), runs, firsts)
+    return runs[:number], firsts[:number]
+
+
+@native
+def _runs_around(hashes, starts, counters, window, runs, firsts):
+    """Write runs and their first words, and return their number; `window` are the last words that are no counters."""
+    multiplier, num_words, number = np.uint64(_MULTIPLIER), len(window), 0
+    for text in range(len(starts) - 1):
+        words = 0
+        for place in range(starts[text], starts[text + 1]):
+            if counters[place]:
+                continue
+            for one in range(num_words - 1):
+                window[one] = window[one + 1]
+            window[num_words - 1] = place
+            words += 1
+            if words >= num_words and place - window[0] >= num_words:
+                value = np.uint64(0)
+                for one in range(num_words):
+                    value = value * multiplier + hashes[window[one]]
+                runs[number], firsts[number] = mixed(value), window[0]
+                number += 1
+    return number
 
 
 @native

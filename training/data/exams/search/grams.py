@@ -2,7 +2,7 @@
 
 Most n-grams of most texts are in no exam, and a single bit shows it: a table has a bit for each value of a hash's low
 bits, 16 to 32 times as many bits as hashes. The few n-grams whose bit is set are searched for among the sorted hashes
-with the same leading bits. training.data.exams.search.gram_loops does the same in a compiled loop.
+with the same leading bits. training.data.exams.search.gram_loops does the same in compiled loops.
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ class GramTable:
 
 
 @lru_cache(maxsize=1)
-def _counters() -> GramTable:
+def counter_table() -> GramTable:
+    """Return the table of the words that count lines."""
     numbers = {f"{number:0{width}d}" for width in (1, 2, 3) for number in range(10_000)}
     return GramTable.of(1, np.unique(np.array([folded_hash(number) for number in numbers], np.uint64)))
 
@@ -65,7 +66,7 @@ def _counters() -> GramTable:
 def is_counter(hashes: Hashes) -> npt.NDArray[np.bool_]:
     """Return which words are numbers of at most four digits, with which a list counts its lines."""
     counts = np.zeros(len(hashes), np.bool_)
-    counts[_counters().first_rows(hashes)[0]] = True
+    counts[counter_table().first_rows(hashes)[0]] = True
     return counts
 
 

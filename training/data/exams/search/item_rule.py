@@ -520,10 +520,11 @@ class Finder:
     def _scanned(self, texts: pa.StringArray, data: Any, offsets: Any, compiled: bool) -> _Scanned:
         """Return the hashed words of all texts, and the seeds among them, also over counters."""
         if compiled:
-            from training.data.exams.search.gram_loops import looked_up
+            from training.data.exams.search.gram_loops import are_counters, looked_up, runs_around
 
             hashes, starts = _compiled_hashes(data, offsets)
-            seeds = looked_up(hashes, starts, self._table)
+            seeds, counters = looked_up(hashes, starts, self._table), are_counters(hashes)
+            runs, firsts = runs_around(hashes, starts, counters, SEED_WORDS)
         else:
             words = [folded_hashes(text) for text in texts.to_pylist()]
             hashes, starts = _joined(words, np.uint64), _begins(words)
@@ -531,9 +532,8 @@ class Finder:
             for place, some in enumerate(words):
                 positions, rows = self._table.first_rows(ngram_hashes(some, SEED_WORDS))
                 found.append(np.stack([np.full(len(positions), place), positions, rows], axis=1))
-            seeds = np.concatenate(found)
-        counters = is_counter(hashes)
-        runs, firsts = around_counters(hashes, starts, counters, SEED_WORDS)
+            seeds, counters = np.concatenate(found), is_counter(hashes)
+            runs, firsts = around_counters(hashes, starts, counters, SEED_WORDS)
         places, rows = self._table.first_rows(runs)
         if len(places):
             of = np.searchsorted(starts, firsts[places], side="right") - 1
@@ -566,10 +566,8 @@ def _readable(texts: pa.StringArray) -> pa.StringArray:
     may_change = pc.or_(pc.match_substring(texts, "&"), pc.match_substring_regex(texts, f"[{FILLERS}]"))
     if not pc.any(may_change).as_py():
         return texts
-    some = [
-        readable(text) if may else text for text, may in zip(texts.to_pylist(), may_change.to_pylist(), strict=True)
-    ]
-    return pa.array(some, pa.string())
+    changed = pa.array(map(readable, texts.filter(may_change).to_pylist()), pa.string())
+    return pc.replace_with_mask(texts, may_change, changed)
 
 
 def _seed_places(index: ItemIndex) -> Integers:

@@ -7,8 +7,9 @@ import random
 import numpy as np
 import pytest
 
-from training.data.exams.search.gram_loops import looked_up
-from training.data.exams.search.grams import GramTable, column_of
+from training.data.exams.search.folding import folded_hashes
+from training.data.exams.search.gram_loops import are_counters, looked_up, runs_around
+from training.data.exams.search.grams import GramTable, around_counters, column_of, is_counter
 from training.data.words.ngrams import Hashes, ngram_hashes, word_hashes
 
 ODD = "ab é\u0301 ß 日本 ½ don't ＡＢ हिन्दी x_y ’ ﬁ 7".split()
@@ -50,6 +51,28 @@ def test_the_compiled_loop_finds_what_the_plain_path_finds(num_words, more):
     assert compiled(words, table)
     for text, place, row in compiled(words, table):
         assert table.hashes[row] == ngram_hashes(words[text], num_words)[place]
+
+
+WORDS = "0 007 7 42 9999 ４２ ٤٢ 10000 00042 4a x 1e3 5 a b c d e".split()
+COUNTED = [True] * 7 + [False] * 5 + [True] + [False] * 5
+
+
+def test_counters_are_numbers_of_up_to_four_digits():
+    hashes = np.concatenate([folded_hashes(word) for word in WORDS])
+    assert is_counter(hashes).tolist() == are_counters(hashes).tolist() == COUNTED
+    others = np.random.default_rng(0).integers(0, 2**64, 100_000, dtype=np.uint64)
+    assert not are_counters(others).any() and not len(are_counters(hashes[:0]))
+
+
+@pytest.mark.parametrize("num_words", [2, 4])
+def test_runs_around_counters_stay_in_their_text_and_are_the_same_in_the_compiled_loop(num_words):
+    generator = random.Random(num_words)
+    some = [folded_hashes(" ".join(generator.choices(WORDS, k=number))) for number in (0, 1, 300, 3, 0, 40)]
+    hashes, starts = np.concatenate(some), np.cumsum([0, *map(len, some)])
+    runs, firsts = around_counters(hashes, starts, is_counter(hashes), num_words)
+    others, places = runs_around(hashes, starts, is_counter(hashes), num_words)
+    assert runs.tolist() == others.tolist() and firsts.tolist() == places.tolist() and len(runs) > 20
+    assert not len(runs_around(hashes[:0], starts[:1], is_counter(hashes[:0]), num_words)[0])
 
 
 def test_an_empty_table_has_nothing():
