@@ -83,7 +83,7 @@ def dagster_home(root: Path) -> Path:
 def has_own_storage(root: Path) -> bool:
     """Whether the configuration of a root's Dagster names where it keeps runs; else they are in files of the root."""
     config = root / "dagster" / CONFIG_FILE
-    return config.exists() and OWN_STORAGE.search(config.read_text("utf-8")) is not None
+    return config.is_file() and OWN_STORAGE.search(config.read_text("utf-8")) is not None
 
 
 def use_storage(root: Path, storage: dict[str, Any] | None) -> None:

@@ -46,7 +46,7 @@ def sign_of_life(path: Path, text: str = "") -> Iterator[None]:
 def lives(path: Path) -> bool:
     """Return whether the process that made this sign of life still runs; also true if its file may not be opened."""
     try:
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 from assets.state.removal_lock import TRASH
 from training.contract.artifact import canonical_json, digest_of
 from training.contract.files.erased import ERASED_FILE, ErasedState, erased_in
-from training.contract.files.writing import Unsealed, read_sealed, write_sealed, write_text
+from training.contract.files.writing import Unsealed, read_sealed, regular_bytes, write_sealed, write_text
 from training.contract.job import DataError
 from training.posttrain.source_settings import label
 
@@ -145,10 +145,10 @@ def _entry(fields: Mapping[str, Any]) -> Entry:
 
 def _lines(file: Path) -> list[str]:
     try:
-        return file.read_text("utf-8").splitlines()
+        return regular_bytes(file).decode("utf-8").splitlines()
     except FileNotFoundError:
         return []
-    except UnicodeDecodeError as error:
+    except (Unsealed, UnicodeDecodeError) as error:
         raise DataError(f"{file}: cannot be read ({error}); {WAY_OUT}") from None
 
 
@@ -301,8 +301,8 @@ def _read_lists(root: str, lists: tuple[str, ...]) -> _Overwritten:
     for name in lists:
         path = Path(root, FOLDER, f"{name[:32]}{OVERWRITTEN}")
         try:
-            text = path.read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
+            text = regular_bytes(path).decode("utf-8")
+        except (OSError, Unsealed, UnicodeDecodeError) as error:
             raise DataError(f"{path}: cannot be read ({error}); {WAY_OUT}") from None
         if hashlib.sha256(text.encode()).hexdigest() != name:
             raise DataError(f"{path}: is not what was written; {WAY_OUT}")

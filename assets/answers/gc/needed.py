@@ -21,6 +21,7 @@ from assets.state.references import read_reference
 from assets.state.removal_lock import TRASH
 from training.contract import artifact
 from training.contract.artifact import ARTIFACT_FILE, COPY_FILE, Artifact, Damaged
+from training.contract.files.writing import regular_bytes
 from training.contract.job import DataError
 from training.contract.records import RecipeError
 
@@ -124,7 +125,7 @@ def _records(path: Path) -> tuple[Artifact | None, Artifact | None, str]:
 
 def _job(path: Path) -> dict[str, Any] | None:
     try:
-        found = json.loads((path / "job.json").read_text("utf-8"))
+        found = json.loads(regular_bytes(path / "job.json"))
     except (OSError, ValueError):
         return None
     return found if isinstance(found, dict) else None

@@ -18,7 +18,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from training.contract.files.writing import write_json
+from training.contract.files.writing import regular_bytes, write_json
 from training.contract.secrets import masked
 
 ATTEMPTS_FOLDER = "attempts"
@@ -108,7 +108,7 @@ def read_attempts(folder: Path, name: str = "") -> list[dict[str, Any]]:
     found = []
     for path in (folder / ATTEMPTS_FOLDER).glob("*.json"):
         with suppress(OSError, ValueError):
-            said = json.loads(path.read_text("utf-8"))
+            said = json.loads(regular_bytes(path))
             if not name or said["attempt"] == name:
                 found.append(said)
     return sorted(found, key=lambda said: said["started"])

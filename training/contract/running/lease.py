@@ -23,7 +23,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from training.contract.files.writing import write_json
+from training.contract.files.writing import regular_bytes, write_json
 from training.contract.process.lifetime import machine_id, start_of
 
 LEASE_FILE, GUARD_FILE = "lease.json", "lease.json.guard"
@@ -190,6 +190,6 @@ def _is_of_this_machine(lease: dict[str, Any]) -> bool:
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        return json.loads(path.read_text("utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+        return json.loads(regular_bytes(path))
+    except (FileNotFoundError, ValueError):
         return None

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from assets.state.liveness import WATCHERS_FOLDER
+from assets.answers.gc.needed import Folders
+from assets.services.stores import has_own_storage
+from assets.state.liveness import WATCHERS_FOLDER, lives
+from assets.state.tombstones import FILE, read_tombstones
 from resources.compute import kubernetes, slurm
 from training.contract.artifact import (
     Damaged,
@@ -23,7 +26,9 @@ from training.contract.artifact import (
 )
 from training.contract.files.checked import Refused, check
 from training.contract.files.writing import temporary_for
-from training.contract.running.attempt import ATTEMPTS_FOLDER
+from training.contract.job import DataError
+from training.contract.running.attempt import ATTEMPTS_FOLDER, read_attempts
+from training.contract.running.lease import LEASE_FILE, holder_of
 
 FILES = ("model/config.json", "model/sub/part.json", "card.md")
 
@@ -139,3 +144,26 @@ def test_a_record_that_is_no_file_is_damaged_and_nobody_waits_for_it(folder, put
     put(folder / "artifact.json")
     with pytest.raises(Damaged, match=r"artifact\.json is no regular file"):
         find(folder)
+
+
+def tombstones(root: Path) -> None:
+    with pytest.raises(DataError, match=r"takedowns\.jsonl is no regular file"):
+        read_tombstones(root)
+
+
+READ: dict[str, Callable[[Path], object]] = {  # by whom; a value that stands for "nothing is there" is expected
+    FILE: tombstones,
+    f"token_shards/{'a' * 32}/job.json": lambda root: Folders(root).all()[0].partition,
+    "dagster/dagster.yaml": has_own_storage,
+    f"{ATTEMPTS_FOLDER}/a.json": read_attempts,
+    f"{WATCHERS_FOLDER}/a.json": lambda folder: lives(folder / WATCHERS_FOLDER / "a.json"),
+    LEASE_FILE: holder_of,
+}
+
+
+@pytest.mark.timeout(30)
+@pytest.mark.parametrize("name", READ)
+def test_a_pipe_in_the_place_of_what_commands_read_keeps_none_of_them(tmp_path, name):
+    (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+    os.mkfifo(tmp_path / name)
+    assert not READ[name](tmp_path)
