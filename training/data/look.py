@@ -119,6 +119,8 @@ def look_at(place: str) -> OwnPlace:
 
     Raise DataError, with what would be right, if no documents are there.
     """
+    if not place.strip():
+        raise DataError("the place of the documents is an empty text; name a folder, a file or an address")
     if not is_remote(place):
         place = os.path.abspath(os.path.expanduser(place))
         if os.path.isdir(place) and not os.access(place, os.R_OK | os.X_OK):
@@ -144,6 +146,8 @@ def look_at(place: str) -> OwnPlace:
             texts += _sampled(some, source, fields[0])
     if not data and not talks:
         raise wrong[0] if wrong else DataError(f"{place}: {_nothing(place)}")
+    if not texts and not talks and not is_remote(place) and all(one.source != FILES for one in data):
+        raise DataError(f"{place}: no text can be read in the files that were opened; they may be damaged")
     languages, doubtful = _languages(texts)
     return OwnPlace(
         data=tuple(data), talks=tuple(talks), left=left, samples=len(texts), languages=languages, doubtful=doubtful

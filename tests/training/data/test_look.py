@@ -210,9 +210,12 @@ def test_what_is_no_documents_is_said_with_the_way_out(tmp_path):
     (tmp_path / "saved").mkdir()
     (tmp_path / "saved" / "data-00000-of-00001.arrow").write_bytes(b"x")
     (tmp_path / "empty").mkdir()
+    (tmp_path / "a.warc.gz").write_bytes(b"zzzz" * 100)
     for place, said in (
         (tmp_path / "numbers", "no column with text; it has n"),
         (tmp_path / "saved", "files of `save_to_disk`, which are not supported; write them again .* `to_parquet`"),
+        ("", "an empty text; name a folder"),
+        (tmp_path / "a.warc.gz", "no text can be read in the files that were opened"),
         (tmp_path / "empty", "no documents that can be read; a name must end in one of .jsonl,"),
         (tmp_path / "none", "no such file or folder"),
         ("https://huggingface.co/datasets/a/b", "a page of the hub, not a file; download the data set first"),

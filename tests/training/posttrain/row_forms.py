@@ -647,6 +647,31 @@ FORMS = (
         row=json_of_row('{"prompt": "How many?", "answer": 6.02e23}'),
         gives=("user: How many?", "right: 6.02e23"),
     ),
+    Form(
+        name="a pair of numbers",
+        format="chosen_rejected",
+        row=json_of_row('{"prompt": "How much?", "chosen": 1.10, "rejected": 12}'),
+        gives=("user: How much?", "chosen: 1.10", "rejected: 12"),
+    ),
+    Form(
+        name="KTO, a number as answer",
+        format="unpaired",
+        row={"prompt": Q, "completion": 12, "label": True},
+        gives=(ASKED, "good: 12"),
+    ),
+    Form(name="messages, a number as answer", row={"messages": [user(), answer(12)]}, gives=(ASKED, "assistant*: 12")),
+    Form(name="messages, a number as question", row={"messages": [user(12), answer()]}, why_not="content_is_not_text"),
+    Form(
+        name="messages, a truth value as answer",
+        row={"messages": [user(), answer(True)]},
+        why_not="content_is_not_text",
+    ),
+    Form(
+        name="Alpaca, a number in the history",
+        format="alpaca",
+        row={"instruction": Q, "output": A, "history": [["1+1?", 2]]},
+        gives=("user: 1+1?", "assistant*: 2", *ONE),
+    ),
     # answers that are rated, and others
     Form(
         name="KTO, label 0",

@@ -34,6 +34,7 @@ from training.posttrain.rows.messages import (
     Fields,
     MalformedRow,
     Unusable,
+    as_answer,
     checked_text,
     context,
     is_empty,
@@ -89,7 +90,7 @@ def turns(fields: Fields, value: Any, role: str, name: str) -> list[Message]:
     """Return what a column holds: one message with its text, or its message or messages."""
     if isinstance(value, (list, tuple, dict)):
         return messages_of([value] if isinstance(value, dict) else value, fields.ignore)
-    return [said(role, checked_text(value, name))]
+    return [said(role, checked_text(as_answer(value) if role == "assistant" else value, name))]
 
 
 # Conversations
@@ -138,7 +139,7 @@ def read_alpaca(fields: Fields, source: TextSourceRecipe) -> list[Message]:
             raise MalformedRow("history_is_not_pairs_of_texts")
         messages += [
             said("user", checked_text(turn[0], "history")),
-            said("assistant", checked_text(turn[1], "history")),
+            said("assistant", checked_text(as_answer(turn[1]), "history")),
         ]
     answer = said("assistant", fields.answer("output"))
     return complete(with_system(fields, [*messages, said("user", asked), answer]))

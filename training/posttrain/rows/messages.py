@@ -112,9 +112,7 @@ class Fields:
     def answer(self, *names: str) -> str:
         """Return an answer's text; a number is its text. Raise Unusable as `text` does."""
         value = next((self._left[name] for name in names if name in self._left), None)
-        if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
-            return str(self.take(*names))
-        return self.text(*names)
+        return self.text(*names) if as_answer(value) is value else as_answer(self.take(*names))
 
     def check_all_taken(self, about: Collection[str] = ABOUT) -> None:
         """Raise Unusable with the names of the fields that were not read, except fields about the row."""
@@ -125,6 +123,12 @@ class Fields:
 def _plain(name: str) -> str:
     """Return a name as reasons show it: one that may be a text of somebody is not shown."""
     return name if re.fullmatch(r"[A-Za-z0-9_.$-]{1,40}", name) else "other"
+
+
+def as_answer(value: Any) -> Any:
+    """Return what a row gives as an answer; of a number its text."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+    return str(value) if is_number else value
 
 
 def checked_text(value: Any, name: str) -> str:
@@ -198,7 +202,8 @@ def _messages_of(fields: Fields) -> Iterator[tuple[Message, Named]]:
     if not isinstance(name, str) or name not in (*ROLES, *CALLERS):
         raise MalformedRow("unknown_role")
     role = ROLES.get(name, "assistant")
-    blocks = _Blocks(fields.take("content", "value"), fields.ignore)
+    content = fields.take("content", "value")
+    blocks = _Blocks(as_answer(content) if role == "assistant" else content, fields.ignore)
     trained = _is_trained(fields, role)
     if role == "tool":
         identity, function = fields.take("tool_call_id") or "", fields.take("name") or ""
