@@ -134,6 +134,8 @@ CASES: dict[str, Change] = {
     "model_type is unknown": fields(CONFIG, model_type="gizmo"),
     "model_type is a list": fields(CONFIG, model_type=["llama"]),
     "code of its own": fields(CONFIG, model_type="gizmo", auto_map={"AutoModelForCausalLM": "modeling.Gizmo"}),
+    "quantized weights": fields(CONFIG, quantization_config={"quant_method": "gptq", "bits": 4}),
+    "rotary positions in two ways": fields(CONFIG, rope_scaling={"rope_type": "linear", "factor": 2.0}),
     "rope_scaling is a word": fields(CONFIG, rope_scaling="yes", rope_parameters="yes"),
     "end of text in words": fields(CONFIG, eos_token_id="</s>"),
     "ends of text in words": fields("generation_config.json", eos_token_id=["</s>"]),

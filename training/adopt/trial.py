@@ -143,6 +143,8 @@ def _try_sizes(folder: Path, config: dict[str, Any]) -> None:
     for field in ("rope_scaling", "rope_parameters", "quantization_config"):
         if not isinstance(config.get(field) or {}, dict):
             raise DataError(f"{folder}: config.json: {field} must be an object")
+    if config.get("quantization_config"):
+        raise DataError(f"{folder}: config.json: quantized weights (quantization_config) are not read; take whole ones")
     for field in FLAGS:
         if not isinstance(config.get(field), bool | None):
             raise DataError(f"{folder}: config.json: {field}={config[field]!r:.40}; true or false is right")

@@ -34,8 +34,17 @@ def written_rotary(config: ModelConfig) -> dict[str, Any]:
 
 
 def given_rotary(data: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields on rotary positions of a `config.json`, as transformers 5 or 4 wrote it; empty if none."""
-    return data.get("rope_parameters") or data.get("rope_scaling") or {}
+    """Return the fields on rotary positions of a `config.json`, as transformers 5 or 4 wrote it; empty if none.
+
+    Raise DataError if it has both and they differ: libraries read one or the other.
+    """
+    new, old = data.get("rope_parameters") or {}, data.get("rope_scaling") or {}
+    is_by_layer = any(isinstance(value, dict) for value in new.values())
+    if new and old and not is_by_layer:
+        said = [{"rope_type": one.get("type", "default"), **one} for one in (new, old)]
+        if any(said[0][name] != said[1][name] for name in said[0].keys() & said[1].keys()):
+            raise DataError("config.json: rope_parameters and rope_scaling differ; leave the wrong one out")
+    return new or old
 
 
 def read_rotary(rope: dict[str, Any], data: dict[str, Any]) -> dict[str, Any]:
