@@ -6,7 +6,7 @@ are in the profile (resources/profile.py); no setting is in both. Standard libra
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, get_type_hints
 
@@ -175,6 +175,26 @@ class Recipe:
                 f"pretrain.sequence_length={self.pretrain.sequence_length} is longer than "
                 f"model.max_length={self.model.max_length}"
             )
+        if problems := [
+            f"{name}={number} leaves no room for a prompt in {positions} positions"
+            for name, number, positions in self._written()
+            if number >= positions
+        ]:
+            raise RecipeError(*problems)
+
+    def _written(self) -> Iterator[tuple[str, int, int]]:
+        """Yield the name, the most tokens, and the model's positions for each kind of text that a model writes."""
+        positions, last = self.model.max_length, max(self.model.max_length, self.long_context.sequence_length or 0)
+        for suite in self.evaluation.suites:  # each model is asked, the base model too
+            if suite.kind != "multiple_choice" and not suite.is_task and not suite.harness:
+                yield f"evaluation.suites: max_new_tokens of {suite.name}", suite.max_new_tokens, positions
+        if self.preferences.data:
+            yield "evaluation.alignment_max_new_tokens", self.evaluation.alignment_max_new_tokens, last
+            if self.align.declared.learns_from == "samples":
+                yield "align.max_new_tokens", self.align.max_new_tokens, last
+        if self.synthesis.prompts:
+            own = positions if self.synthesis.generator == "base_model" else last
+            yield "synthesis.max_new_tokens", self.synthesis.max_new_tokens, own
 
     def _check_kinds(self) -> None:
         if self.filter.by_kind and self.extract.extractor not in BLOCK_EXTRACTORS:

@@ -62,6 +62,23 @@ def test_a_bad_recipe_is_refused_with_file_field_and_what_is_right(tmp_path, tex
     assert said in str(error.value) and "bad.yaml" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "evaluation: {suites: [{name: q, uri: 'kitchen://questions', kind: generate, max_new_tokens: 999}]}",
+        "evaluation: {alignment_max_new_tokens: 999}",
+        "align: {method: rloo, max_new_tokens: 999}",
+        "synthesis: {prompts: 'kitchen://questions', generator: base_model, max_new_tokens: 999}",
+    ],
+)
+def test_what_a_model_writes_leaves_room_for_a_prompt(tmp_path, fields):
+    cleared = "promote: {min_scores: {}}\n"
+    positions = load_recipe("kitchen").model.max_length
+    load_recipe(variant(tmp_path, cleared + fields.replace("999", str(positions - 1))))
+    with pytest.raises(RecipeError, match=f"max_new_tokens.*={positions} leaves no room for a prompt in {positions} "):
+        load_recipe(variant(tmp_path, cleared + fields.replace("999", str(positions))))
+
+
 @pytest.mark.parametrize("name", ["", "a/b", "a:b", "it's", "a b", ".hidden", "x" * 129, 'a"b', "a\\nb", "a%b"])
 def test_a_model_name_that_the_registry_refuses_is_refused_when_the_recipe_is_read(tmp_path, name):
     with pytest.raises(RecipeError, match=r"promote\.model_name: "):

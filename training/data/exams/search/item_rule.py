@@ -563,7 +563,7 @@ class Finder:
 
 def _readable(texts: pa.StringArray) -> pa.StringArray:
     """Return the texts as a person sees them; the same column if none of them has anything to undo."""
-    may_change = pc.or_(pc.match_substring(texts, "&"), pc.match_substring_regex(texts, f"[{FILLERS}]"))
+    may_change = pc.match_substring_regex(texts, f"&[#A-Za-z]|[{FILLERS}]")
     if not pc.any(may_change).as_py():
         return texts
     changed = pa.array(map(readable, texts.filter(may_change).to_pylist()), pa.string())
