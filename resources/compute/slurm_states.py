@@ -24,6 +24,7 @@ PENDING = {
     "EXPEDITING",
     "POWER_UP_NODE",
 }
+HELD = {"REQUEUE_HOLD", "RESV_DEL_HOLD", "SPECIAL_EXIT"}
 RUNNING = {"RUNNING", "COMPLETING", "STAGE_OUT", "SIGNALING", "RESIZING", "STOPPED", "UPDATE_DB"}
 ENDED = {
     "FAILED": "the job ended with an error",
@@ -135,7 +136,7 @@ def status_of(fields: dict[str, str]) -> Status:
     code, _, sign = fields.get("ExitCode", "0:0").partition(":")
     allocations = _allocations(fields, state)
     if state in PENDING:
-        reason, is_stuck = _waits_for(fields)
+        reason, is_stuck = _waits_for(fields, state)
         waited = _pending_seconds(fields)
         return Status(
             state="pending", reason=reason, is_stuck=is_stuck, pending_seconds=waited, allocations=allocations
@@ -238,16 +239,16 @@ def _attempt(fields: dict[str, str]) -> str:
     return f"{job}.{fields['Restarts']}"
 
 
-def _waits_for(fields: dict[str, str]) -> tuple[str, bool]:
+def _waits_for(fields: dict[str, str], state: str) -> tuple[str, bool]:
     """Return Slurm's reason for waiting with an explanation, and whether the job can never start.
 
-    A job that is held, for whatever reason, has priority 0.
+    A job that is held, for whatever reason, has priority 0 or a state that says so; sacct tells the state alone.
     """
-    reason = fields.get("Reason", "").replace(" ", "_")
+    reason = fields.get("Reason", "").strip("()").replace(" ", "_") or state
     word = _letters(re.split(r"[^\w]", reason)[0])
     if word in _NEVER:
         return f"{reason}: {_NEVER[word]}", True
-    if fields.get("Priority") == "0" or "held" in word or "hold" in word:
+    if fields.get("Priority") == "0" or state in HELD or "held" in word or "hold" in word:
         return f"{reason}: {_HELD}", True
     if _LIMIT_OF_ONE_JOB.fullmatch(word):
         return f"{reason}: the account or QOS does not give one job so much; ask for less {_ELSE}", True

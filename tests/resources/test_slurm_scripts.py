@@ -196,6 +196,9 @@ def test_names_tell_roots_apart():
         ({"JobState": "OUT_OF_MEMORY", "ExitCode": "0:125"}, "failed", -125, "raise `memory_gb`"),
         ({"JobState": "CANCELLED by 0", "ExitCode": "0:0"}, "cancelled", None, "CANCELLED"),  # as sacct says it
         ({"JobState": "EXPEDITING", "ExitCode": "0:0"}, "pending", None, ""),
+        ({"JobState": "REQUEUE_HOLD"}, "pending", None, "REQUEUE_HOLD: it is held"),  # as sacct says it
+        ({"JobState": "SPECIAL_EXIT", "Reason": "None"}, "pending", None, "None: it is held"),
+        ({"JobState": "PENDING", "Reason": "(JobHeldUser)"}, "pending", None, "JobHeldUser: it is held"),
         ({"JobState": "LAUNCH_FAILED", "ExitCode": "0:0"}, "failed", None, "could not be started"),
         ({"JobState": "NEWWORD", "ExitCode": "0:0"}, "running", None, "NEWWORD: a state of Slurm's that is not known"),
         (
