@@ -134,7 +134,7 @@ def with_stale_noted(comparison: Comparison, tracking: Tracking) -> Comparison:
     """
     cell = comparison.cells[DECISION, comparison.recipe.name]
     model = model_of(comparison).artifact
-    if cell.artifact is None or model is None or tracking.store is None or not tracking.store.exists():
+    if cell.artifact is None or model is None or tracking.store is None:
         return comparison
     try:
         line = line_in_file(tracking.store, comparison.recipe.promote.model_name)

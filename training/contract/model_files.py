@@ -211,23 +211,28 @@ def _check_experts(folder: Path, weights: Mapping[str, Any]) -> None:
 def loaded(cls: Any, folder: Path, *, new_head: bool = False, part: tuple[int, int] = (0, 1), **options: Any) -> Any:
     """Return the model that transformers' class `cls` makes of a folder; `options` are those of `from_pretrained`.
 
-    Raise DataError, with the name of the weight, unless the files hold exactly the model's weights, in its shapes and
-    with finite values: transformers would draw what is missing at random. With `new_head`, only those outside the body
-    may be missing or left over. `part` is (n, k): of k processes that open the model, this one reads the n-th share of
-    all values.
+    Raise DataError for a configuration that transformers refuses, and, with the name of the weight, unless the files
+    hold exactly the model's weights, in its shapes and with finite values: transformers would draw what is missing at
+    random. With `new_head`, only those outside the body may be missing or left over. `part` is (n, k): of k processes
+    that open the model, this one reads the n-th share of all values.
     """
+    from huggingface_hub.errors import StrictDataclassError
+
     with open_weights(folder) as weights:
         _check_experts(folder, weights)
         for name in sorted(name for name in weights if not name.endswith(UNREAD))[part[0] :: part[1]]:
             tensor_of(folder, weights, name)
-        model, told = cls.from_pretrained(
-            folder,
-            local_files_only=True,
-            use_safetensors=True,
-            output_loading_info=True,
-            ignore_mismatched_sizes=True,  # they are named below
-            **options,
-        )
+        try:
+            model, told = cls.from_pretrained(
+                folder,
+                local_files_only=True,
+                use_safetensors=True,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # they are named below
+                **options,
+            )
+        except StrictDataclassError as error:
+            raise DataError(f"{folder}: {CONFIG_FILE}: {' '.join(str(error).split())}") from None
         if model.config.get_text_config().tie_word_embeddings and isinstance(model._tied_weights_keys, dict):
             check_tied(folder, weights, model._tied_weights_keys)
     body = f"{model.base_model_prefix}." if new_head else ""

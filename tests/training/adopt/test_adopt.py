@@ -119,6 +119,13 @@ def test_a_model_that_changed_after_the_job_was_written_is_refused(given, tmp_pa
         adopted(given, tmp_path, digest="another")
 
 
+def test_a_configuration_that_transformers_refuses_is_told_in_a_sentence(given, tmp_path):
+    folder = Path(shutil.copytree(given, tmp_path / "model"))
+    _config(folder, layer_types=["zebra", "zebra"])
+    with pytest.raises(DataError, match=r"config\.json: .*layer_types|zebra"):
+        adopted(folder, tmp_path / "out")
+
+
 def test_a_decoder_that_differs_from_transformers_does_not_pass(given):
     from training.pretrain.models import export
 
