@@ -11,6 +11,7 @@ from __future__ import annotations
 import codecs
 import io
 import json
+import logging
 import posixpath
 import re
 import zipfile
@@ -232,6 +233,7 @@ def _pdf(body: bytes) -> dict[str, Any]:
         from pypdf import PdfReader
     except ImportError:
         raise UnreadableFile("PDF is read with pypdf, which is not installed: pip install 'pedigree[pdf]'") from None
+    logging.getLogger("pypdf").setLevel(logging.CRITICAL)  # it tells of repairs on the terminal, without a file's name
     reader = PdfReader(io.BytesIO(body))
     if reader.is_encrypted and not reader.decrypt(""):
         raise UnreadableFile("encrypted")

@@ -58,7 +58,7 @@ OTHER_SIGNS = (
     b"<XMP",
     b"</s>",
     b"<strike",
-    *(b"noteref", b"note-back", b"reversefootnote"),
+    *(b"noteref", b"note-back", b"note-anchor", b"reversefootnote"),
 )
 NUM_FORMULA_SIGNS = len(FORMULA_SIGNS)
 BEGINS = 4
@@ -89,7 +89,7 @@ NOTE_ADDRESS = re.compile(
 )
 NOTE_BEFORE = re.compile(r"<a\b[^>]*href\s*=\s*[\"']?[^\"'\s>]*#[^>]*>$", re.IGNORECASE)
 NOTE_LINK = re.compile(
-    r"<a\b(?=[^<>]*(?:noteref|footnote-back|reversefootnote))[^<>]*+>\s*+(?:<sup\b[^<>]*>\s*+)?"
+    r"<a\b(?=[^<>]*(?:noteref|footnote-(?:back|anchor)|reversefootnote))[^<>]*+>\s*+(?:<sup\b[^<>]*>\s*+)?"
     r"\[?[\da-z*†‡§^↩↑\ufe0e]{1,5}\]?\s*+(?:</sup>\s*+)?</a>",
     re.IGNORECASE,
 )

@@ -584,7 +584,7 @@ CASES = [
     ),
     Case(
         "footnote-before-a-full-stop",
-        "<p>They are required in all packages <sup><a href='#n1'>[1]</a></sup>. Others may leave them out <a class=note href='#n2'><sup>[2]</sup></a>, of <a href='#n3'><sup>3</sup></a> course.</p>",
+        "<p>They are required in all packages <sup><a href='#n1'>[1]</a></sup>. Others may leave them out <a class=note href='#n2'><sup>[2]</sup></a>, of <a href='#n3'><sup>3</sup></a> course<a class=footnote-anchor href='#footnote-1'>1</a>.</p>",
         has=("in all packages. Others may leave them out, of course.",),
     ),
     Case(
