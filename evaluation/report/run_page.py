@@ -351,7 +351,7 @@ INSIDE = {"gradient_norm/": "norm of gradients before clipping", "largest_activa
 def insides(records: Sequence[Record]) -> list[dict[str, Any]]:
     """Return what was noted inside the base model at the watched steps: its layers, and its kinds of weights.
 
-    Each has `words`, the recorded `steps`, and the (step, value) points by name in `rows`.
+    Each has `words`, and the (step, value) points by name in `rows`.
     """
     found = []
     for folder, record in of_asset(records, "base_model")[-1:]:
@@ -363,8 +363,7 @@ def insides(records: Sequence[Record]) -> list[dict[str, Any]]:
             kinds = {name: points for name, points in own.items() if not name.startswith("layer_")}
             for what, some in (("layer", layers), ("kind of weight", kinds)):
                 if some:
-                    steps = sorted({step for points in some.values() for step, _ in points})
-                    found.append({"words": f"{words} by {what} and step", "steps": steps, "rows": some})
+                    found.append({"words": f"{words} by {what} and step", "rows": some})
     return found
 
 
