@@ -34,7 +34,7 @@ RECORDS, SEALED = (ARTIFACT_FILE, COPY_FILE), ("job.json",)  # with checksums of
 PROGRAMS = (".py", ".sh", ".sbatch", ".js", ".css", ".jinja", ".j2", ".sql")
 LITERAL = re.compile(r'"(?:[^"\\]|\\.)*"(?P<is_key>\s*:)?')  # a string of JSON
 LEFT_FORM, NAMES = "its form would not stay", "the words are no texts in it, such as names of fields"
-ACTIVE = "SELECT 1 FROM sqlite_master WHERE type = 'trigger' OR sql LIKE 'CREATE VIRTUAL%'"
+VIRTUAL = "SELECT 1 FROM sqlite_master WHERE sql LIKE 'CREATE VIRTUAL%'"
 BUSY_SECONDS = 10  # to wait for another process that writes a database
 
 
@@ -273,11 +273,12 @@ def _check_database(path: Path, wanted: Hashes) -> None:
     try:
         with closing(sqlite3.connect(path, timeout=BUSY_SECONDS)) as database, closing(sqlite3.connect(copy)) as other:
             database.backup(other)
-            if other.execute(ACTIVE).fetchone():
-                raise Left("it has triggers or virtual tables, which keep texts in other places")
-            _mask_tables(other, wanted)
-            if not other.total_changes:
+            if other.execute(VIRTUAL).fetchone():
+                raise Left("it has virtual tables, which keep texts in other places")
+            if not (changed := _mask_tables(other, wanted)):
                 raise Left(NAMES)
+            if other.total_changes != changed:
+                raise Left("its triggers change other rows")
             other.commit()
             if other.execute("PRAGMA integrity_check").fetchone() != ("ok",):
                 raise Left(LEFT_FORM)
@@ -302,13 +303,16 @@ def _without_removed_rows(path: Path) -> None:
         database.execute("PRAGMA wal_checkpoint(TRUNCATE)")
 
 
-def _mask_tables(database: sqlite3.Connection, wanted: Hashes) -> None:
+def _mask_tables(database: sqlite3.Connection, wanted: Hashes) -> int:
+    """Mask the texts of a database; return how many values changed, without those that triggers change."""
     database.create_function("cleaned", 1, partial(cleaned, wanted=wanted))
+    changed = 0
     for (table,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall():
         name = in_sql(table)
         for column in [in_sql(row[1]) for row in database.execute(f"PRAGMA table_info({name})")]:
             is_text = f"typeof({column}) = 'text' AND cleaned({column}) IS NOT {column}"
-            database.execute(f"UPDATE {name} SET {column} = cleaned({column}) WHERE {is_text}")
+            changed += database.execute(f"UPDATE {name} SET {column} = cleaned({column}) WHERE {is_text}").rowcount
+    return changed
 
 
 def texts_of_program() -> Iterator[list[str]]:

@@ -351,6 +351,11 @@ DATABASES = {  # statements, of which the last one inserts a text, and what beco
         "CREATE TABLE t (k, v TEXT); CREATE TRIGGER r AFTER UPDATE ON t BEGIN UPDATE t SET k = 1; END",
         *("INSERT INTO t VALUES (0, ?)", "triggers"),
     ),
+    "trigger that refuses": (  # as MLflow's databases have
+        "CREATE TABLE s (k); CREATE TABLE t (k, v TEXT);"
+        " CREATE TRIGGER r BEFORE UPDATE ON s BEGIN SELECT RAISE(ABORT, 'no'); END",
+        *("INSERT INTO t VALUES (0, ?)", ""),
+    ),
 }
 
 
