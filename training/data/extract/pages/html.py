@@ -74,18 +74,19 @@ LANGUAGE_CHARACTERS = 20_000  # of HTML source, which has a few hundred words on
 SENTENCE_SIGN = re.compile(r"[.,;!?](?:\s|$)|[。、！，]")
 PROSE_LINE_CHARACTERS = 80
 LINE_OR_CELL = re.compile(r"[\n|]")
-# Signs that nobody sees. U+200B is the blank of scripts from Thai to Burmese and of Khmer; of a run of no-break spaces
-# the first stays, save at the end of a line or beside a blank. A line with nothing else goes whole.
+# Signs that nobody sees. U+200B is the blank of scripts from Thai to Burmese, of Khmer, Javanese and others; of several
+# no-break spaces the first stays, save at the end of a line or beside a blank. A line with nothing else goes whole.
 UNSEEN_SIGNS = "\x01-\x08\x0e-\x1f\x7f\xad\u2060-\u2064\ufeff\ufff9-\ufffc"
+WITHOUT_BLANKS = "\u0e00-\u109f\u1780-\u17ff\u1950-\u1bff\ua980-\uaa7f"
 UNSEEN = re.compile(
-    rf"[{UNSEEN_SIGNS}\u200b\xa0](?:(?<=[{UNSEEN_SIGNS}])|(?<=\u200b)(?<![\u0e00-\u109f\u1780-\u17ff]\u200b)"
+    rf"[{UNSEEN_SIGNS}\u200b\xa0](?:(?<=[{UNSEEN_SIGNS}])|(?<=\u200b)(?<![{WITHOUT_BLANKS}]\u200b)"
     rf"|(?<=\xa0)(?=[ \n]|\Z)|(?<![^ \n\xa0]\xa0)(?<=\xa0))(?:(?<=\n\n.)[ {UNSEEN_SIGNS}\u200b\xa0]*\n+)?"
 )
 WIDE = re.compile("[\xa0\u2000-\u200a\u202f\u205f]")
 # Joiners, without which Persian and Hindi words are others, and Khmer's blank. Trafilatura drops what is not printed,
 # so it is given signs that no page has.
-JOINERS = {"\u200b": "\u034f", "\u200c": "\u180b", "\u200d": "\u180c"}
-JOINER = re.compile("[\u200b-\u200d]|&zwn?j;|&#820[345];|&ZeroWidthSpace;")
+JOINERS = {"\u200b": "\U000e01ed", "\u200c": "\U000e01ee", "\u200d": "\U000e01ef"}
+JOINER = re.compile("[\u200b-\u200d]|&(?:zwn?j|ZeroWidthSpace|#0*820[345]|#[xX]0*200[b-dB-D]);")
 JOINED = str.maketrans({sign: joiner for joiner, sign in JOINERS.items()})
 NOSCRIPT = re.compile(rb"</?noscript\b[^>]*>", re.IGNORECASE)
 LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?=[-_]|$)")
@@ -497,9 +498,7 @@ def prose_characters(text: str) -> int:
 def _trafilatura_text(html: str, *, is_precise: bool = True) -> str:
     import trafilatura
 
-    has_joiners = any(sign in html for sign in (*JOINERS, "&zw", "&#820", "&Zero"))
-    if has_joiners:
-        html = JOINER.sub(lambda one: JOINERS[unescape(one[0])], html)
+    html, has_joiners = JOINER.subn(lambda one: JOINERS[unescape(one[0])], html)
     # With deduplicate=True a page's text would depend on the pages that the process saw before.
     text = trafilatura.extract(
         html, favor_precision=is_precise, include_comments=False, include_tables=True, deduplicate=False

@@ -649,8 +649,8 @@ CASES = [
     ),
     Case(
         "joiners",
-        "<p>می\u200cخواهم and کتاب&zwnj;ها are Persian, क्\u200dष is Hindi, 👩&#8205;💻 one sign, and ភាសា&#8203;ខ្មែរ has a blank.</p>",
-        has=("می\u200cخواهم", "کتاب\u200cها", "क्\u200dष", "👩\u200d💻", "ភាសា\u200bខ្មែរ"),
+        "<p>می\u200cخواهم, کتاب&zwnj;ها and نمی&#x200C;شود are Persian, क्\u200dष is Hindi, 👩&#8205;💻 one sign, and ភាសា&#8203;ខ្មែរ and ꦗꦮ\u200bꦏꦭ have blanks.</p>",
+        has=("می\u200cخواهم", "کتاب\u200cها", "نمی\u200cشود", "क्\u200dष", "👩\u200d💻", "ភាសា\u200bខ្មែរ", "ꦗꦮ\u200bꦏꦭ"),
         extractors=ALL,
     ),
 ]
