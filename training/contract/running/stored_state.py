@@ -11,6 +11,7 @@ A folder that several machines share needs none of this; without one, all proces
 
 from __future__ import annotations
 
+import hashlib
 import logging
 import os
 import shutil
@@ -78,12 +79,22 @@ def store_state(folder: Path, step: int) -> None:
     """Write the checkpoint of this step of an unfinished artifact, and the notes beside it, into its root's store."""
     if (root := stored_root(folder)) is None:
         return
-    entries = manifest(folder, _names(folder, step))
-    wanted = {_key(root, folder, one["sha256"]): folder / one["path"] for one in entries}
+    names = set(_names(folder, step))
+    lists = {name: (folder / name).read_bytes() for name in names if name.count("/") == 1}  # they grow meanwhile
+    entries = manifest(folder, names - lists.keys())
+    entries += [{"path": name, "sha256": hashlib.sha256(data).hexdigest()} for name, data in lists.items()]
+    wanted = {_key(root, folder, one["sha256"]): one["path"] for one in entries}
     there = root.objects.listed(f"{root.key(folder)}/{STATE}")
     new = [key for key in wanted if key not in there]
+
+    def put(key: str) -> None:
+        if (data := lists.get(wanted[key])) is None:
+            root.objects.put_file(key, folder / wanted[key])
+        else:
+            root.objects.put(key, data)
+
     with ThreadPoolExecutor(THREADS) as pool:
-        list(pool.map(root.objects.put_file, new, [wanted[key] for key in new]))
+        list(pool.map(put, new))
     said = sealed_text({"step": step, "files": entries})
     root.objects.put(f"{root.key(folder)}/{NAMES}", said.encode("utf-8"))
     root.objects.remove([key for key in there if key not in wanted])

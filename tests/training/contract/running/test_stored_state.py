@@ -66,6 +66,23 @@ def test_what_is_newer_here_stays_and_a_folder_that_is_no_root_in_a_store_asks_f
     assert list(plain.iterdir()) == []
 
 
+def test_a_list_that_grows_while_it_is_sent_is_stored_as_it_was(store, tmp_path, monkeypatch):
+    here, there = machine(store, tmp_path / "here"), machine(store, tmp_path / "there")
+    trained_to(here, 7)
+    steps, put_file = here / "scratch" / "steps.jsonl", Objects.put_file
+    write_text(steps, "6\n")
+
+    def put(*args):
+        with open(steps, "a") as stream:
+            stream.write("7\n")
+        put_file(*args)
+
+    monkeypatch.setattr(Objects, "put_file", put)
+    store_state(here, 7)
+    bring_state(there)
+    assert checkpoint_step(there) == 7 and files_in(there)["steps.jsonl"] == "6\n"
+
+
 @pytest.mark.parametrize("damage", ["names", "gone", "other", "outside"])
 def test_a_state_that_is_not_whole_is_not_used(store, tmp_path, damage, caplog):
     here, there = machine(store, tmp_path / "here"), machine(store, tmp_path / "there")
