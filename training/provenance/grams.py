@@ -69,10 +69,13 @@ def views_of(text: str) -> Iterator[View]:
         if not ESCAPE.search(escaped.text):
             break
         yield (escaped := _replaced(escaped, ESCAPE, _unescaped))
+    shown = [escaped]
     if PERCENT.search(escaped.text):
-        yield (escaped := _replaced(escaped, PERCENT, unquote))
-    if "<" in escaped.text or "&" in escaped.text:
-        yield _replaced(escaped, MARKUP, lambda piece: " " if piece[0] == "<" else html.unescape(piece))
+        yield (quoted := _replaced(escaped, PERCENT, unquote))
+        shown.append(quoted)  # and the other: %3E within a tag would end it
+    for one in shown:
+        if "<" in one.text or "&" in one.text:
+            yield _replaced(one, MARKUP, lambda piece: " " if piece[0] == "<" else html.unescape(piece))
 
 
 @lru_cache(maxsize=4096)

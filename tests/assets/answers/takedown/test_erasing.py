@@ -119,7 +119,7 @@ def escaped(data: bytes) -> bytes:
 
 
 def marked_up(data: bytes) -> bytes:
-    return data.replace(b"nine", b"<b>nine</b>&nbsp;").replace(b"stair", b"st&#97;ir")
+    return data.replace(b"nine", b"<a href='?q=%3Ebold'>nine</a>&nbsp;").replace(b"stair", b"st&#97;ir")
 
 
 def packed_page(data: bytes) -> bytes:
