@@ -660,6 +660,11 @@ FORMS = (
         gives=(ASKED, "good: 12"),
     ),
     Form(name="messages, a number as answer", row={"messages": [user(), answer(12)]}, gives=(ASKED, "assistant*: 12")),
+    Form(
+        name="messages, a number above all of a float's as answer",
+        row={"messages": [user(), answer(10**400)]},
+        gives=(ASKED, f"assistant*: {10**400}"),
+    ),
     Form(name="messages, a number as question", row={"messages": [user(12), answer()]}, why_not="content_is_not_text"),
     Form(
         name="messages, a truth value as answer",
