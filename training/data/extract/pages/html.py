@@ -82,6 +82,7 @@ UNSEEN = re.compile(
     rf"[{UNSEEN_SIGNS}\u200b\xa0](?:(?<=[{UNSEEN_SIGNS}])|(?<=\u200b)(?<![{WITHOUT_BLANKS}]\u200b)"
     rf"|(?<=\xa0)(?=[ \n]|\Z)|(?<![^ \n\xa0]\xa0)(?<=\xa0))(?:(?<=\n\n.)[ {UNSEEN_SIGNS}\u200b\xa0]*\n+)?"
 )
+INDENT = re.compile(r"(?<=[^\n]\n)[\xa0 ]{2,}(?=[!-~\w])")  # of code that is not marked as such, of verses
 WIDE = re.compile("[\xa0\u2000-\u200a\u202f\u205f]")
 # Joiners, without which Persian and Hindi words are others, and Khmer's blank. Trafilatura drops what is not printed,
 # so it is given signs that no page has.
@@ -407,8 +408,10 @@ def visible(text: str, places: tuple[int, ...] = ()) -> tuple[str, tuple[int, ..
     """Return a text without the signs that nobody sees in it, and where places in it are then.
 
     Soft hyphens, zero-width spaces between words of scripts that have blanks, byte-order marks and control characters
-    go. Blanks of other widths become blanks, and of no-break spaces one stays, none beside a blank.
+    go. Blanks of other widths become blanks, and of no-break spaces one stays, none beside a blank. An indentation
+    within a paragraph keeps its width.
     """
+    text = INDENT.sub(lambda blanks: " " * len(blanks[0]), text)
     found = [one.span() for one in UNSEEN.finditer(text)]
     if found:
         text = UNSEEN.sub("", text)

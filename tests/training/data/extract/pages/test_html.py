@@ -212,6 +212,7 @@ def test_bytes_that_fit_no_charset_are_counted_and_a_written_replacement_sign_is
         ("a\n\n\u200b\xa0\n\nb", "a\n\nb", (1, 7, 8), (1, 3, 4)),
         ("a\n\u200b\nb", "a\n\nb", (1, 4), (1, 3)),
         ("\xa0a\xa0\xa0b\xa0 c\xa0\nd\xa0", "a b c\nd", (1, 4, 7, 10), (0, 2, 4, 6)),
+        ("f:\n\xa0\xa0 \xa0r = 1\n\n\xa0\xa0A", "f:\n    r = 1\n\nA", (3, 7, 16), (3, 7, 14)),
         ("10\u202f000\u2028m", "10 000\nm", (3, 7), (3, 7)),
     ],
 )
