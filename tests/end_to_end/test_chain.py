@@ -48,7 +48,7 @@ def test_the_chain_ends_in_a_promoted_model(first):
         name
         for name, declared in CHAIN.items()
         if declared.scope in ("snapshot", "recipe")
-        or set(declared.sections) & {"snapshots", "sft.data", "preferences.data"}
+        or set(declared.sections) & {"snapshots", "sft.data", "preferences.data", "pretrain.watch.suites"}
     }
 
 
@@ -229,11 +229,13 @@ def sidecar_ids(shard: Path) -> list[str]:
     return pq.read_table(shard.with_suffix(SIDECAR_SUFFIX), columns=["id"])["id"].to_pylist()
 
 
-def test_a_trained_model_records_the_verdict_that_allowed_it(first):
-    scan = first.answer["assets"]["data_contamination"]["kitchen-small"]
+def test_a_trained_model_records_the_verdict_that_allowed_it_and_the_base_model_the_items_that_it_answered(first):
+    watched = {"base_model": ["watched_items"]}
     for name in ("base_model", "sft_model", "reward_model", "aligned_model"):
         record = json.loads(Path(first.answer["assets"][name]["kitchen-small"]["uri"], "artifact.json").read_text())
-        assert [(one["asset"], one["digest"]) for one in record["guards"]] == [("data_contamination", scan["digest"])]
+        guards = ["data_contamination", *watched.get(name, [])]
+        digests = [first.answer["assets"][guard]["kitchen-small"]["digest"] for guard in guards]
+        assert [(one["asset"], one["digest"]) for one in record["guards"]] == [*zip(guards, digests, strict=True)]
 
 
 def test_the_card_and_the_report_name_the_numerics_class_of_every_model(first):
@@ -397,7 +399,7 @@ def test_the_report_is_one_file_that_names_every_stage(first, root, tmp_path):
     ran = pedigree("report", "kitchen-small", "--output", str(tmp_path / "report.html"), root=root)
     assert ran.code == 0, ran.errors
     (card,) = first.answer["assets"]["model_card"].values()
-    not_shown = {"model_card", "provenance_index", "text_index", "row_index"}
+    not_shown = {"model_card", "provenance_index", "text_index", "row_index", "watched_items"}
     beside_the_card = set(CHAIN) - {*not_shown, *descendants("model_card")}
     for path, assets in (
         (tmp_path / "report.html", set(CHAIN)),

@@ -31,6 +31,7 @@ def test_all_that_is_wrong_with_tasks_of_ones_own_is_told_when_the_recipe_is_rea
     data = recipe_as_data(load_recipe("kitchen"))
     data["evaluation"] |= {"suites": suites}
     data["promote"] |= {"min_scores": {}}
+    data["pretrain"] |= {"watch": {}}
     with pytest.raises(RecipeError) as refused:
         recipe_of(data, CHAIN.values())
     expected = [
