@@ -316,10 +316,13 @@ def _variant(base: dict[str, Any], differences: dict[str, Any], file: str) -> di
     evaluation = merged(base, differences).get("evaluation")
     if not isinstance(evaluation, dict):
         return merged(base, differences)
-    suites = {suite.get("name") for suite in evaluation.get("suites") or () if isinstance(suite, dict)}
-    for suite in (_at(base, ("promote", "min_scores")) or {}).keys() - suites:
-        base = _without(base, ("promote", "min_scores", suite))
-    if not suites.issuperset(_at(base, ("pretrain", "watch", "suites")) or ()):
+    given, scores = evaluation.get("suites"), _at(base, ("promote", "min_scores"))
+    suites = [one.get("name") for one in given if isinstance(one, dict)] if isinstance(given, list) else []
+    for suite in scores if isinstance(scores, dict) else ():
+        if suite not in suites:
+            base = _without(base, ("promote", "min_scores", suite))
+    watched = _at(base, ("pretrain", "watch", "suites"))
+    if isinstance(watched, list) and any(suite not in suites for suite in watched):
         base = _without(base, ("pretrain", "watch"))
     return merged(base, differences)
 

@@ -49,8 +49,8 @@ def asked_and_scored(suite: BenchmarkRecipe) -> tuple[str | None, str | None]:
         return None, None
     config |= suite.lm_eval
     asked = config.get("output_type", SCORED[-1])
-    listed = [one.get("metric") for one in config.get("metric_list") or ()]
-    metric = (suite.metric or "").partition(",")[0] or next(iter(listed or FIRST_METRICS.get(asked, ())), None)
+    listed = _metrics(config) or FIRST_METRICS.get(str(asked), ())
+    metric = (suite.metric or "").partition(",")[0] or next(iter(listed), None)
     return asked, metric if isinstance(metric, str) else None
 
 
@@ -127,11 +127,17 @@ def _unfit(suite: BenchmarkRecipe, whole: dict[str, Any], *, is_whole: bool) -> 
         problems.append(
             f"the task has {shots} examples in its prompt; name rows in fewshot_uri, or set num_fewshot to 0"
         )
-    metrics = [one["metric"] for one in whole.get("metric_list") or () if isinstance(one.get("metric"), str)]
+    metrics = [one for one in _metrics(whole) if isinstance(one, str)]
     wanted = (suite.metric or "").partition(",")[0]
     if wanted and metrics and "process_results" not in whole and wanted not in metrics:
         problems.append(f"metric={suite.metric!r}; the task has {', '.join(metrics)}")
     return problems
+
+
+def _metrics(config: Mapping[str, Any]) -> list[Any]:
+    """Return the metrics that a task lists, names or functions; none if it lists them in another form."""
+    listed = config.get("metric_list")
+    return [one.get("metric") for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
 
 
 def _file_config(uri: str) -> tuple[dict[str, Any] | None, list[str]]:
