@@ -30,7 +30,7 @@ from training.contract.files.checksums import sha256_of_written
 from training.contract.files.writing import Unsealed
 from training.contract.job import RefusedInput
 from training.contract.records import differences
-from training.contract.running.stored_state import StateSender
+from training.contract.stored_state import StateSender
 from training.order.batches import Plan
 from training.order.ledger import LEDGER_FILE, Ledger, keep_ledger, read_entries, read_ledger
 from training.pretrain.models.decoder import Decoder

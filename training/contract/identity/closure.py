@@ -38,7 +38,7 @@ INFRASTRUCTURE = {
     "training.posttrain.answer_weights": "chooses how weights are sent, which changes no bit (test_joined.py)",
     "training.contract.files.objects": "moves bytes, which are checked when they are opened",
     "training.contract.files.stored_root": "says where files are, which are checked when they are opened",
-    "training.contract.running.stored_state": "moves checkpoints, which are checked when they are read",
+    "training.contract.stored_state": "moves checkpoints, which are checked when they are read",
     "training.contract.process.stop_requests": "notes signals, after which a trainer saves what it has",
     "training.contract.process.lifetime": "ends processes, and counts those that live",
     "training.contract.process.lean": "leaves out imports that nobody uses",

@@ -23,9 +23,9 @@ from training.contract.running.lease import Lease
 from training.contract.running.leftovers import remove_state
 from training.contract.running.marks import files_of, marks_in, spent_on_ranks
 from training.contract.running.ranks import contained_parts, module_of, run_array_task, run_phases, work_in
-from training.contract.running.stored_state import bring_state, forget_state
 from training.contract.running.versions import check_versions
 from training.contract.stage import Stage, modules_of
+from training.contract.stored_state import bring_state, forget_state
 
 log = logging.getLogger(__name__)
 

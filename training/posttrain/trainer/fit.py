@@ -36,7 +36,7 @@ from training.contract.process.precision import dtype_here, replaced_here
 from training.contract.process.stop_requests import stop_requests
 from training.contract.progress import WRITING
 from training.contract.records import RecipeError
-from training.contract.running.stored_state import StateSender
+from training.contract.stored_state import StateSender
 from training.generate.passes.pass_rows import passes, rows_in_pass
 from training.generate.spread import is_first, is_spread
 from training.posttrain.adapter_settings import check_adapters, check_matched, keeps_weights

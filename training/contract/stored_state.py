@@ -139,6 +139,10 @@ def _names(folder: Path, step: int) -> Iterator[str]:
             yield place.as_posix()
 
 
+def _has_checkpoint(folder: Path) -> bool:
+    return any(next(folder.glob(f"{kind}-[0-9]*"), None) is not None for kind in ("step", "checkpoint"))
+
+
 def _bring(root: StoredRoot, folder: Path, entries: list[Mapping[str, Any]]) -> None:
     """Bring the files and put them in the place of the scratch folder's, the checkpoint last.
 
@@ -161,7 +165,7 @@ def _bring(root: StoredRoot, folder: Path, entries: list[Mapping[str, Any]]) -> 
     try:
         with ThreadPoolExecutor(THREADS) as pool:
             list(pool.map(bring_one, entries))
-        for path in sorted(brought.iterdir(), key=lambda path: any(path.glob("*-[0-9]*"))):
+        for path in sorted(brought.iterdir(), key=_has_checkpoint):
             shutil.rmtree(scratch / path.name, ignore_errors=True)
             os.replace(path, scratch / path.name)
     finally:

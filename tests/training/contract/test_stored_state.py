@@ -10,7 +10,7 @@ from tests.training.contract.files.test_stored_root import PLACE, machine, store
 from training.contract.artifact import checkpoint_step, write_json, write_text
 from training.contract.files.objects import Objects
 from training.contract.files.writing import sealed_text
-from training.contract.running.stored_state import StateSender, bring_state, forget_state, store_state
+from training.contract.stored_state import StateSender, bring_state, forget_state, store_state
 
 __all__ = ["store"]  # the fixture
 
