@@ -15,6 +15,7 @@ from training.contract.files.writing import is_abandoned
 from training.contract.running.attempt import ATTEMPTS_FOLDER
 from training.contract.running.lease import GUARD_FILE, LEASE_FILE
 from training.contract.running.phase import RANKS_FOLDER as RANKS_FOLDER
+from training.contract.stored_state import forget_state
 
 # Watchers of the job also write and rename files in the folder at any moment. Younger temporary files may be theirs.
 WRITING_SECONDS = 60.0
@@ -43,6 +44,7 @@ def remove_state(folder: Path) -> None:
     """
     if not (folder / ARTIFACT_FILE).exists():
         return
+    forget_state(folder)
     for path in (*folder.glob(".*.tmp"), *(folder / ATTEMPTS_FOLDER).glob(".*.tmp")):
         if is_abandoned(path):
             _remove(path)

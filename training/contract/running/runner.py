@@ -25,7 +25,7 @@ from training.contract.running.marks import files_of, marks_in, spent_on_ranks
 from training.contract.running.ranks import contained_parts, module_of, run_array_task, run_phases, work_in
 from training.contract.running.versions import check_versions
 from training.contract.stage import Stage, modules_of
-from training.contract.stored_state import bring_state, forget_state
+from training.contract.stored_state import bring_state
 
 log = logging.getLogger(__name__)
 
@@ -114,7 +114,8 @@ def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: Lease, missing_
         work.progress.closed(error)
         raise
     work.progress.closed()
-    (forget_marks if stage.in_ranks else forget_state)(folder)
+    if stage.in_ranks:
+        forget_marks(folder)
     remove_state(folder)
 
 
