@@ -34,6 +34,7 @@ UNDECLARED = {
     "brotli": ("unpacks responses; the bytes inside are the same", {"extract"}),
     "fastwarc": ("checks digests of WARC records; a test compares with the records of warcio", {"crawl", "extract"}),
     "fsspec": ("fetches bytes that are known by their checksum", EVERYWHERE),
+    "huggingface-hub": ("names an error, which is told in a sentence", EVERYWHERE),
     "requests": ("fetches bytes that are known by their checksum", EVERYWHERE),
     "idna": ("reads a person's list of hosts that may be fetched; declared where pages are chosen by it", EVERYWHERE),
     "tldextract": ("has the public suffixes by which entries of lists are refused", EVERYWHERE),

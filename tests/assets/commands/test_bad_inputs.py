@@ -134,7 +134,10 @@ RECIPES = {
         "evaluation.suites: empty, and ",
     ),
     "suites that are no list": (KITCHEN + "evaluation: {suites: 5}\n", "evaluation.suites: expected a list, got 5"),
-    "suite named by a list": (KITCHEN + "evaluation: {suites: [{name: [a]}]}\n", r"suites\[0\].name: expected str"),
+    "suite named by a list": (
+        KITCHEN + "evaluation: {suites: [{name: [a], uri: 'kitchen://cloze', kind: multiple_choice}]}\n",
+        r"suites\[0\].name: expected str",
+    ),
     "no corpus for the vocabulary": (KITCHEN + "tokenizer: {snapshots: []}\n", "tokenizer.snapshots: empty; name at"),
     "data that the kitchen lacks": (
         KITCHEN + "quality: {reference: ['kitchen://zebra']}\n",

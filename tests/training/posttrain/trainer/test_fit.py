@@ -173,10 +173,11 @@ def say(rank, folder):
     limit = datetime.timedelta(seconds=60)
     dist.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2, timeout=limit)
     args = SimpleNamespace(device=torch.device("cpu"))
+    work = SimpleNamespace(path=Path(folder))
     said = []
     # Whose clock is past the interval, and who has a signal.
     for late, asked in ((0, None), (1, None), (None, 0), (None, 1)):
-        reporter = Reporter(None, checkpoint_seconds=1.0 if rank == late else 1e9)
+        reporter = Reporter(work, checkpoint_seconds=1.0 if rank == late else 1e9)
         reporter._saved -= 10.0
         reporter.asked = [15] if rank == asked else []
         control = SimpleNamespace(should_save=False, should_training_stop=False)
@@ -194,7 +195,7 @@ def say(rank, folder):
 
     dist.all_reduce = at_the_last_moment
     args.output_dir = folder
-    Reporter(None, checkpoint_seconds=0.0).on_save(args, state, control)
+    Reporter(work, checkpoint_seconds=0.0).on_save(args, state, control)
     Path(folder, str(rank)).write_text(repr(said))
 
 children = []
