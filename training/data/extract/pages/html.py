@@ -88,6 +88,8 @@ WIDE = re.compile("[\xa0\u2000-\u200a\u202f\u205f]")
 # so it is given signs that no page has.
 JOINERS = {"\u200b": "\U000e01ed", "\u200c": "\U000e01ee", "\u200d": "\U000e01ef"}
 JOINER = re.compile("[\u200b-\u200d]|&(?:zwn?j|ZeroWidthSpace|#0*820[345]|#[xX]0*200[b-dB-D]);")
+# For precision, trafilatura takes elements without a text out with all text behind them in their paragraph.
+EMPTY = re.compile(r"<(a|abbr|b|em|font|i|small|span|strong|u)\b[^<>]*>(\s*)</\1\s*>", re.IGNORECASE)
 JOINED = str.maketrans({sign: joiner for joiner, sign in JOINERS.items()})
 NOSCRIPT = re.compile(rb"</?noscript\b[^>]*>", re.IGNORECASE)
 LANGUAGE = re.compile(r"[A-Za-z]{2,3}(?=[-_]|$)")
@@ -502,6 +504,9 @@ def _trafilatura_text(html: str, *, is_precise: bool = True) -> str:
     import trafilatura
 
     html, has_joiners = JOINER.subn(lambda one: JOINERS[unescape(one[0])], html)
+    html, found = EMPTY.subn(r"\2", html)
+    if found:
+        html = EMPTY.sub(r"\2", html)  # one in another
     # With deduplicate=True a page's text would depend on the pages that the process saw before.
     text = trafilatura.extract(
         html, favor_precision=is_precise, include_comments=False, include_tables=True, deduplicate=False

@@ -302,7 +302,13 @@ CASES = [
         "hidden-mathml-and-image",
         "<p>So <span style='display:none'><math alttext='a^{2}'><msup><mi>a</mi><mn>2</mn></msup></math></span><img class='tex' alt='a^2' src='/m.png'> holds.</p>",
         formulas=("$a^2$",),
-        extractors=ALL[:2],
+        extractors=ALL,
+    ),
+    Case(
+        "empty-elements",
+        "<p>Boats <i class='fa'></i> leave at six <a id='x'></a>or at seven,<span><b></b></span> if <em> </em>rain holds off.</p>",
+        has=("Boats", "leave at six", "or at seven, if", "rain holds off"),
+        extractors=ALL,
     ),
     Case(
         "amp",
