@@ -208,7 +208,7 @@ def lines_picture(title: str, lines: Sequence[Sequence[tuple[float, float]]], *,
 
 
 def grid_picture(title: str, rows: Mapping[str, Sequence[tuple[float, float]]], *, horizontal: str) -> Markup:
-    """Return a row of cells for each name, and a column for each x, darker for a larger value on a logarithmic scale.
+    """Return a heat map: a row for each name, a column for each x, darker for a larger value on a logarithmic scale.
 
     A cell whose value is no number is of the class `dropped`. There is no cell for a value of 0.
     """

@@ -147,8 +147,10 @@ def find(folder: Path) -> Artifact | None:
     except Damaged:
         if not bring_record(folder):
             raise
-        made = None
-    return _read(folder, ARTIFACT_FILE) if made is None and bring_record(folder) else made
+    else:
+        if made is not None or not bring_record(folder):
+            return made
+    return _read(folder, ARTIFACT_FILE)
 
 
 def find_copy(folder: Path) -> Artifact | None:

@@ -116,7 +116,7 @@ def bring_state(folder: Path) -> None:
 
 
 def forget_state(folder: Path) -> None:
-    """Remove the state of a committed artifact from the store, if it answers."""
+    """Remove the checkpoint that the object store has of a committed training; log if the store does not answer."""
     if (root := stored_root(folder)) is not None and checkpoint_step(folder) is not None:
         prefix = root.key(folder)
         try:

@@ -510,7 +510,7 @@ def _listed(stream: BinaryIO) -> Iterator[Any]:
 
 
 def _value_at(text: str, at: int) -> tuple[Any, str, int]:
-    """Return the value of JSON at a place of a list's text, the sign behind it, and the place of what follows."""
+    """Parse the JSON value at an offset of a list's text; return it, the `,` or `]` behind it, and the next offset."""
     try:
         value, end = _DECODER.raw_decode(text, at)
     except KeyTwice as error:

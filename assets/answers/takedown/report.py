@@ -131,7 +131,7 @@ def finish(root: Path, *, tracking: Tracking, elsewhere: str = "", say: Say) -> 
 
 
 def _in_utf8(report: dict[str, Any]) -> dict[str, Any]:
-    """Return a report in which the names of files can be written, whatever their bytes."""
+    """Return a report for JSON in UTF-8: bytes of file names that are no UTF-8 become replacement characters."""
     return json.loads(
         json.dumps(report, ensure_ascii=False).encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     )

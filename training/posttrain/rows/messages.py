@@ -126,7 +126,7 @@ def _plain(name: str) -> str:
 
 
 def as_answer(value: Any) -> Any:
-    """Return what a row gives as an answer; of a number its text."""
+    """Return the answer of a row of training data; a number becomes its text."""
     is_number = isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < math.inf
     return str(value) if is_number else value
 

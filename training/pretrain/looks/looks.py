@@ -70,7 +70,7 @@ class Looks:
 
     @contextmanager
     def _timed(self) -> Iterator[None]:
-        """Context manager whose seconds are counted as those of watching."""
+        """Context manager that adds the seconds within it to the time that watching a training took."""
         started = time.monotonic()
         yield
         self.trainer.state.position.watching_seconds += time.monotonic() - started

@@ -32,7 +32,7 @@ def looked_up(hashes: Hashes, starts: Offsets, table: GramTable) -> Places:
 
 
 def are_counters(hashes: Hashes) -> npt.NDArray[np.bool_]:
-    """Return what `grams.is_counter` returns."""
+    """Return which words are numbers of at most four digits, as `grams.is_counter` does, in a compiled loop."""
     table, found = counter_table(), np.zeros(len(hashes), np.bool_)
     _are_in(hashes, table.hashes, table.bits, table.begins, np.uint64(65 - len(table.begins).bit_length()), found)
     return found
