@@ -5,8 +5,8 @@
 Both lists are of eight words in a row, made of letters and digits alone, in lower case. A file is read as UTF-8, also
 without its zero bytes, and unpacked whatever its name: gzip, zstd, bzip2, xz, members of a zip, and parquet wherever
 they begin, also within each other; SQLite's own dump, token files by the tokenizer beside them, and suffix arrays,
-which give their tokens back. Escapes of JSON and entities of HTML are undone. What cannot be unpacked was still read as
-it is.
+which give their tokens back. Escapes of JSON, entities of HTML and percent signs are undone. What cannot be
+unpacked was still read as it is.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from functools import cache, partial
 from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote_plus
 
 import numpy as np
 import pyarrow as pa
@@ -48,7 +49,7 @@ Window = tuple[str, ...]
 
 
 def windows(text: str) -> set[Window]:
-    """Return all runs of eight words of a text, and of it without escapes or tags, that have a letter."""
+    """Return all runs of eight words of a text, also without escapes, tags and percent signs, that have a letter."""
     found = set[Window]()
     for view in _views(text):
         words = WORD.findall(view.lower())
@@ -62,6 +63,8 @@ def _views(text: str) -> Iterator[str]:
         yield ESCAPED.sub(lambda one: chr(int(one[1], 16)) if one[1] else " ", text)
     if "<" in text or "&" in text:
         yield html.unescape(TAG.sub(" ", text))
+    if "%" in text:
+        yield unquote_plus(text, errors="ignore")
 
 
 class Wanted:
@@ -81,7 +84,7 @@ class Wanted:
         return found
 
     def within(self, text: str) -> set[Window]:
-        """Return those that a text has, as it is, without escapes, or without tags."""
+        """Return those that a text has, as it is, without escapes, without tags, or without percent signs."""
         found = set[Window]()
         for view in _views(text):
             words = WORD.findall(view.lower())
