@@ -18,6 +18,7 @@ from assets.commands.options import (
     RecipeArgument,
     RootOption,
     check_asset,
+    names_of_assets,
     place,
     read,
 )
@@ -80,7 +81,7 @@ def _status_data(cells: Any) -> dict[str, Any]:
 
 
 def why(
-    asset: Annotated[str, typer.Argument(help="name of an asset")],
+    asset: Annotated[str, typer.Argument(help="name of an asset", autocompletion=names_of_assets)],
     recipe: RecipeArgument,
     other: Annotated[str, typer.Argument(help="another recipe to compare with; empty: the recorded artifact")] = "",
     root: RootOption = DEFAULT_ROOT,
@@ -215,7 +216,10 @@ def _registered(comparison: Comparison, root: Path, profile: str) -> dict[str, A
 
 
 def inspect(
-    asset: Annotated[str, typer.Argument(help="a stage that sorts records, such as filtered_documents")],
+    asset: Annotated[
+        str,
+        typer.Argument(help="a stage that sorts records, such as filtered_documents", autocompletion=names_of_assets),
+    ],
     recipe: RecipeArgument,
     snapshot: Annotated[str, typer.Option(help="only this snapshot")] = "",
     reason: Annotated[

@@ -10,7 +10,15 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RecipeArgument, RootOption, read
+from assets.commands.options import (
+    DEFAULT_ROOT,
+    JsonOption,
+    ProfileOption,
+    RecipeArgument,
+    RootOption,
+    names_of_assets,
+    read,
+)
 from assets.registry.decision import DECISION
 from assets.registry.refusal import refusal_lines
 from assets.services.root import make_writable
@@ -35,7 +43,7 @@ def run(
     snapshots: Annotated[
         str, typer.Option(help="snapshots, comma-separated: make only their assets and the inputs of these")
     ] = "",
-    until: Annotated[str, typer.Option(help="stop after this asset")] = "",
+    until: Annotated[str, typer.Option(help="stop after this asset", autocompletion=names_of_assets)] = "",
     start_anew: Annotated[
         bool,
         typer.Option("--start-anew", help="begin trainings at step 0 and long work again that a run refuses to repeat"),

@@ -28,6 +28,11 @@ def names_of_profiles(incomplete: str) -> list[str]:
     return _names_in([SHIPPED], incomplete)
 
 
+def names_of_assets(incomplete: str) -> list[str]:
+    """Return the assets whose names begin so, in the order of the chain, for a shell."""
+    return [name for name in CHAIN if name.startswith(incomplete)]
+
+
 def _names_in(folders: Iterable[Path], incomplete: str) -> list[str]:
     return sorted(
         {file.stem for folder in folders for file in folder.glob("*.yaml") if file.stem.startswith(incomplete)}

@@ -74,7 +74,7 @@ def said_of(command: str, columns: int) -> list[str]:
     return answer.output.splitlines()
 
 
-def test_a_shell_completes_commands_recipes_and_profiles(tmp_path):
+def test_a_shell_completes_commands_recipes_profiles_and_assets(tmp_path):
     script = Path(sys.executable).with_name("pedigree")
 
     def completed(line: str) -> list[str]:
@@ -85,6 +85,7 @@ def test_a_shell_completes_commands_recipes_and_profiles(tmp_path):
     assert completed("doc") == ["doctor"]
     assert {"kitchen", "kitchen-leak"} <= set(completed("run kit")) and completed("run own-m") == ["own-model"]
     assert completed("run kitchen --profile sl") == ["slurm"]
+    assert completed("why filt") == completed("run kitchen --until filt") == ["filtered_documents"]
 
 
 def test_a_port_in_use_is_said_before_anything_starts(capsys, tmp_path):

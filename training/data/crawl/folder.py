@@ -54,6 +54,8 @@ _CODE_NAMES = frozenset(
     """.split()
 )
 _TEXT_NAMES = frozenset("readme license licence copying".split())  # also if they are packed
+_QUERY = re.compile(r"\?.*?(?=(\.x?html?(\.\d+)?)?$)")
+_COPY = re.compile(r"(\.x?html?)\.\d+$")
 _HEAD_BYTES = 8192
 _CONTROLS = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 
@@ -128,9 +130,10 @@ def pdf_library() -> str:
 def ending_of(name: str) -> str:
     """Return the ending of a file's name in lower case, with that before `.gz`; empty if the name has none.
 
-    The query of an address, as wget keeps it in names (`page.html?id=3`), is no part of an ending.
+    What wget adds to the name of a page is no part of it: a query (`page.html?id=3`) and the number of a copy
+    (`page.html.1`). The ending that `wget -E` adds is (`page?id=3.html`).
     """
-    base = name.rpartition("/")[2].lower().partition("?")[0]
+    base = _COPY.sub(r"\1", _QUERY.sub("", name.rpartition("/")[2].lower()))
     packed = PACKED if base.endswith(PACKED) else ""
     return os.path.splitext(base.removesuffix(packed))[1] + packed
 

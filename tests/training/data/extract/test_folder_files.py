@@ -180,6 +180,8 @@ def test_the_walk_names_a_reason_for_each_file_that_is_not_read(folder):
         ("a%2FREADME", "text"), ("LICENSE-MIT", "text"), ("README.gz", "text"), ("README.png", ""), ("run", "unnamed"),
         ("book.epub", "epub"), ("book.epub.gz", ""), ("notes.txt.gz", "text"),
         ("a.html?x=1", "html"), ("a.php?p=b.png", "code"), ("what?a=b.md", "unnamed"),
+        ("page?id=3.html", "html"), ("b/index.html.12", "html"), ("a?v=2.htm.1", "html"), ("a?v=1.2", "unnamed"),
+        ("ls.1", ""),
     ],
 )  # fmt: skip
 def test_a_file_without_a_known_ending_is_read_by_its_name(name, form):
