@@ -147,6 +147,27 @@ CASES: dict[str, Change] = {
     "rotary base in words": fields(CONFIG, rope_parameters={"rope_type": "default", "rope_theta": "10000"}),
     "rotary base of nothing": fields(CONFIG, rope_theta=0),
     "tied in words": fields(CONFIG, tie_word_embeddings="no"),
+    **{
+        f"{name} than the weights": fields(CONFIG, **changes)
+        for name, changes in {
+            "fewer tokens": {"vocab_size": 100},
+            "one token more": {"vocab_size": 404},
+            "half as wide": {"hidden_size": 16},
+            "a narrower MLP": {"intermediate_size": 32},
+            "fewer layers": {"num_hidden_layers": 1},
+            "more heads of keys": {"num_key_value_heads": 4},
+        }.items()
+    },
+    "no head": header(lambda found: found.update(other=found.pop("lm_head.weight"))),
+    "layers of an unknown kind": fields(CONFIG, layer_types=["zebra", "zebra"]),
+    "kinds of fewer layers": fields(CONFIG, layer_types=["full_attention"]),
+    "kinds of layers in one word": fields(CONFIG, layer_types="full_attention"),
+    "numbers of an unknown type": fields(CONFIG, dtype="zebra"),
+    "an unknown function": fields(CONFIG, hidden_activation="zebra"),
+    "more dropped than there is": fields(CONFIG, attention_dropout=7),
+    "no end of text in a list": fields(CONFIG, eos_token_id=[]),
+    "no ends of text in a list": fields("generation_config.json", eos_token_id=[]),
+    "beginnings of text": fields(CONFIG, bos_token_id=[0, 1]),
     "a pipe as JSON": pipe("other.json"),
     "a device as config.json": device(CONFIG),
     "weights elsewhere": fields(CONFIG, transformers_weights="../x.bin"),

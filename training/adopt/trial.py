@@ -59,6 +59,17 @@ ITEM_BITS |= dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0",
 FLAGS = ("tie_word_embeddings", "attention_bias", "mlp_bias")
 NUMBERS = dict.fromkeys(("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps", "norm_epsilon"), 1.0)
 NUMBERS |= {"rope_theta": 1e12}
+ACTIVATIONS = ("silu", "swish", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2")
+DTYPES = ("float32", "float16", "bfloat16", "float64")
+WORDS = dict.fromkeys(("hidden_act", "hidden_activation", "activation_function"), ACTIVATIONS)
+WORDS |= dict.fromkeys(("dtype", "torch_dtype"), DTYPES)
+NUMBER = re.compile(r"(?:.*\.)?(?:layers|h)\.(\d+)\.")  # of a layer, in the name of a weight
+HEADS = ("lm_head.", "embed_out.")
+LAYER_TYPES = ("full_attention", "sliding_attention")
+SHAPES = dict.fromkeys(("embed_tokens", "wte", "embed_in", "lm_head", "embed_out"), ("vocab_size", "hidden_size"))
+SHAPES |= dict.fromkeys(("mlp.down_proj", "mlp.fc2", "mlp.dense_4h_to_h"), ("hidden_size", "intermediate_size"))
+SHAPES |= dict.fromkeys(("self_attn.k_proj", "self_attn.v_proj"), ("key_size", "hidden_size"))
+"""By the end of a weight's name: the fields of `config.json` that give its rows and columns."""
 TEXT = "naïve \u00a0\t12 日本 \x07 " + "a" * 2000 + " " * 2000 + "\n" * 200
 TURNS = [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]
 
@@ -113,6 +124,7 @@ def try_folder(folder: Path, what: Kind) -> None:
     check_folder(folder)
     config = usually_named(_mapping(folder / "config.json"))
     _try_sizes(folder, config)
+    _try_words(folder, config)
     for path in (folder / "config.json", folder / "generation_config.json"):
         if path.is_file():
             _try_ids(path, _mapping(path), config.get("vocab_size") or 0)
@@ -156,11 +168,33 @@ def _try_sizes(folder: Path, config: dict[str, Any]) -> None:
                 raise DataError(f"{folder}: config.json: {field}={value!r:.40}; {said}")
 
 
+def _try_words(folder: Path, config: dict[str, Any]) -> None:
+    """Refuse kinds of layers, functions and types of numbers that nobody knows, and shares dropped that are none."""
+    kinds = config.get("layer_types")
+    if kinds is not None and not (
+        isinstance(kinds, list)
+        and all(one in LAYER_TYPES for one in kinds)
+        and len(kinds) == config.get("num_hidden_layers", len(kinds))
+    ):
+        said = f"one of {' and '.join(LAYER_TYPES)} for each layer is right"
+        raise DataError(f"{folder}: config.json: layer_types={kinds!r:.60}; {said}")
+    for field, known in WORDS.items():
+        if config.get(field) is not None and config[field] not in known:
+            raise DataError(f"{folder}: config.json: {field}={config[field]!r:.40}; there are {', '.join(known)}")
+    for field, value in config.items():
+        is_share = field.endswith(("dropout", "pdrop")) and not isinstance(value, bool | None)
+        if is_share and not (isinstance(value, (int, float)) and 0 <= value < 1):
+            raise DataError(f"{folder}: config.json: {field}={value!r:.40}; a number from 0 to below 1 is right")
+
+
 def _try_ids(path: Path, found: dict[str, Any], size: int) -> None:
     """Refuse ids of special tokens that are no ids, and an end of text that the model's vocabulary lacks."""
     for field in ("bos_token_id", "eos_token_id", "pad_token_id"):
         value = found.get(field)
         most = size if size and field == "eos_token_id" else MAX_SIZE
+        if isinstance(value, list) and (not value or field != "eos_token_id"):
+            said = "one id" if value else "an id, or null,"
+            raise DataError(f"{path}: {field}={value!r:.40}; {said} is right")
         for one in value if isinstance(value, list) else () if value is None else (value,):
             is_unset = one == -1 and field != "eos_token_id"
             if type(one) is not int or not (is_unset or 0 <= one < most):
@@ -184,25 +218,37 @@ def _mapping(path: Path) -> dict[str, Any]:
 
 def _try_weights(folder: Path, config: dict[str, Any]) -> None:
     """Read the headers of all safetensors files, and compare index and sizes with what they hold."""
-    paths = sorted(folder.glob("*.safetensors"))
-    held = {name: path.name for path in paths for name in check_header(path)}
-    placed = _mapping(index)["weight_map"] if (index := folder / INDEX).is_file() else held
-    if differing := sorted(dict(held.items() ^ placed.items())):
+    held = {path.name: check_header(path) for path in sorted(folder.glob("*.safetensors"))}
+    places = {name: file for file, shapes in held.items() for name in shapes}
+    placed = _mapping(index)["weight_map"] if (index := folder / INDEX).is_file() else places
+    if differing := sorted(dict(places.items() ^ placed.items())):
         raise DataError(f"{folder}: {INDEX} and the files differ in {differing[0][:80]!r}; copy the whole model")
-    names = list(held)
-    if not paths:
-        return
-    if not names:
+    if held and not places:
         raise DataError(f"{folder}: the weights hold no tensor; copy the whole model")
-    size = sum(path.stat().st_size for path in paths)
-    dimensions = [(field, size, f"{size:,} bytes") for field in ("hidden_size", "intermediate_size", "vocab_size")]
-    for field, most, held in (("num_hidden_layers", len(names), f"{len(names)} tensors"), *dimensions):
-        if (config.get(field) or 0) > most:
-            raise DataError(f"{folder}: config.json: {field}={config[field]}, but the weights hold {held}")
+    if held:
+        _try_shapes(folder, config, {name: shape for shapes in held.values() for name, shape in shapes.items()})
 
 
-def check_header(path: Path) -> list[str]:
-    """Return the names of the tensors of a safetensors file. Raise DataError unless its header fits the file."""
+def _try_shapes(folder: Path, config: dict[str, Any], shapes: Mapping[str, list[int]]) -> None:
+    """Refuse sizes in `config.json` that are not those of the weights, and weights without the head that they need."""
+    keys, width = config.get("num_key_value_heads"), config.get("head_dim")
+    sizes = config | {"key_size": keys * width if keys and width else None}
+    for name, shape in shapes.items():
+        fields = next((some for end, some in SHAPES.items() if f".{name}".endswith(f".{end}.weight")), ())
+        given = [sizes.get(field) or held for field, held in zip(fields, shape, strict=False)]
+        if fields and given != shape:
+            said = ", ".join(map(str, fields)).replace("key_size", "num_key_value_heads × head_dim")
+            raise DataError(f"{folder}: config.json: {said} give {given}, but {name[:80]} has the shape {shape}")
+    layers, numbered = config.get("num_hidden_layers"), [*filter(None, map(NUMBER.match, shapes))]
+    count = 1 + max((int(one[1]) for one in numbered), default=-1)
+    if layers and not layers <= count <= layers + (config.get("num_nextn_predict_layers") or 0):
+        raise DataError(f"{folder}: config.json: num_hidden_layers={layers}, but the weights hold {count}")
+    if config.get("tie_word_embeddings") is False and not any(name.startswith(HEADS) for name in shapes):
+        raise DataError(f"{folder}: the weights hold no head, and config.json ties none to the embeddings")
+
+
+def check_header(path: Path) -> dict[str, list[int]]:
+    """Return the shape of each tensor of a safetensors file. Raise DataError unless its header fits the file."""
     size, copy = path.stat().st_size, "copy the whole file again"
     with path.open("rb") as stream:
         length = int.from_bytes(stream.read(8), "little")
@@ -228,7 +274,7 @@ def check_header(path: Path) -> list[str]:
         end = after
     if end != size - 8 - length:
         raise DataError(f"{path}: {size - 8 - length:,} bytes of weights, but its header places {end:,}; {copy}")
-    return list(tensors)
+    return {name: entry["shape"] for name, entry in tensors.items()}
 
 
 def _offsets(path: Path, name: str, entry: Any) -> tuple[int, int]:

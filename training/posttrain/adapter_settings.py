@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from training.contract.records import RecipeError
 
 KEEPS_WEIGHTS = (True, False, "gaussian", "orthogonal")  # initializations that leave the model's own weights alone
+NAMING = (  # fields that name modules
+    "target_modules", "exclude_modules", "modules_to_save", "rank_pattern", "alpha_pattern", "target_parameters",
+)  # fmt: skip
 NEED_WHOLE = ("use_dora", "modules_to_save", "trainable_token_indices", "target_parameters")
 
 
@@ -61,17 +64,14 @@ def check_adapters(peft: Mapping[str, Any], *, where: str, tied: bool | None, ha
 
 def check_matched(peft: Mapping[str, Any], modules: Collection[str], *, where: str) -> None:
     """Raise RecipeError for a name or a pattern that fits none of the model's `modules`, as peft reads it."""
-    for field in ("target_modules", "exclude_modules", "modules_to_save", "rank_pattern", "alpha_pattern"):
-        given = peft.get(field) or ()
-        for one in [given] if isinstance(given, str) else map(str, given):
-            if field == "modules_to_save":
-                pattern = rf".*{re.escape(one)}"
-            elif isinstance(given, str):
-                pattern = one
-            else:
-                pattern = rf"(?:.*\.)?(?:{one if field.endswith('_pattern') else re.escape(one)})"
-            if one != "all-linear" and not any(re.fullmatch(pattern, name) for name in modules):
+    for field in NAMING:
+        for one in _named(peft, field):
+            if one != "all-linear" and not any(_fitting(peft, field, one, modules, where)):
                 raise RecipeError(f"{where}.{field}: the model has no module {one!r}, so it would have no effect")
+    layers = peft.get("layers_to_transform")
+    for number in () if layers is None else layers if isinstance(layers, (list, tuple)) else (layers,):
+        if not any(f".{number}." in name for name in modules):
+            raise RecipeError(f"{where}.layers_to_transform: the model has no layer {number!r}; they count from 0")
 
 
 def _check_values(peft: Mapping[str, Any], where: str) -> None:
@@ -101,16 +101,24 @@ def _check_values(peft: Mapping[str, Any], where: str) -> None:
 
 
 def _reached(peft: Mapping[str, Any], field: str, where: str) -> list[str]:
-    """Return which of embeddings and head a field names, as peft reads it: by the ends of names, or by a pattern."""
-    named = peft.get(field) or ()
-    if named == "all-linear":
-        return []
-    places = (*EMBEDDINGS, *HEADS)
-    if isinstance(named, str) and field == "target_modules":
-        try:
-            return [place for place in places if re.fullmatch(named, place)]
-        except re.error as error:
-            raise RecipeError(f"{where}.{field}={named!r} is no pattern: {error}") from None
-    ends = (named,) if isinstance(named, str) else tuple(map(str, named))
-    dot = "." if field == "target_modules" else ""
-    return [place for place in places if any(place == end or place.endswith(dot + end) for end in ends)]
+    """Return which of embeddings and head a field names."""
+    named = [one for one in _named(peft, field) if one != "all-linear"]
+    return [place for one in named for place in _fitting(peft, field, one, (*EMBEDDINGS, *HEADS), where)]
+
+
+def _named(peft: Mapping[str, Any], field: str) -> list[str]:
+    given = peft.get(field) or ()
+    return [given] if isinstance(given, str) else [str(one) for one in given]
+
+
+def _fitting(peft: Mapping[str, Any], field: str, one: str, modules: Collection[str], where: str) -> Iterator[str]:
+    """Yield the modules that a field's name or pattern fits, as peft reads it: whole, or by the ends of names."""
+    is_whole = peft[field] == one and field in ("target_modules", "exclude_modules")
+    is_pattern = is_whole or field.endswith("_pattern")
+    name = one if is_pattern else re.escape(one.rpartition(".")[0] if field == "target_parameters" else one)
+    before = "" if is_whole else ".*" if field == "modules_to_save" else r"(?:.*\.)?"
+    try:
+        pattern = re.compile(f"{before}(?:{name})")
+    except re.error as error:
+        raise RecipeError(f"{where}.{field}={one!r} is no pattern: {error}") from None
+    yield from filter(pattern.fullmatch, modules)

@@ -14,7 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeGuard
 
 from training.contract.records import RecipeError, did_you_mean
-from training.posttrain.adapter_settings import check_adapters
+from training.posttrain.adapter_settings import check_adapters, check_matched
+from training.posttrain.model_modules import modules_of
+from training.pretrain.models.shape import ModelConfig
 
 if TYPE_CHECKING:
     from training.recipe.recipe import Recipe
@@ -128,33 +130,33 @@ _WRITTEN = {
 }
 
 
-def check_passed_through(section: Any, config: str, *, where: str, tied: bool | None = None) -> None:
+def check_passed_through(section: Any, config: str, *, where: str, shape: ModelConfig | None = None) -> None:
     """Check the fields `trl` and `peft` of a section of the recipe against the classes `config` of TRL and LoraConfig.
 
     Raise RecipeError for a field that the class does not have, a value of a wrong type, or a field that the pipeline or
     another field of the section decides. If the libraries are not installed here, only the stage checks the fields,
-    when it runs. Adapters that cannot be merged and saved are refused too; `tied` says whether the model's head is its
-    embeddings, None that it is not known here.
+    when it runs. Adapters that cannot be merged and saved, or have no effect on the model of this shape, are refused
+    too; None: the shape is not known here.
     """
     _check_fields(section.peft, "LoraConfig", f"{where}.peft", {})
     if isinstance(rank := section.peft.get("r", 1), int) and rank < 1:
         raise RecipeError(f"{where}.peft.r={rank} must be at least 1; peft: {{}} trains every weight")
+    tied = None if shape is None else shape.tied_embeddings
     check_adapters(section.peft, where=f"{where}.peft", tied=tied, has_head=config != "RewardConfig")
+    if section.peft and shape is not None and (modules := modules_of(shape)):
+        check_matched(section.peft, modules | {"score"}, where=f"{where}.peft")
     own = {field: name for field, name in RESERVED.items() if hasattr(section, name)}
     _check_fields(section.trl, config, f"{where}.trl", own)
 
 
-def has_tied_head(recipe: Recipe) -> bool | None:
-    """Whether the head of the model that a recipe trains or adopts is its embeddings.
-
-    None if the adopted model is not on this machine.
-    """
+def shape_trained(recipe: Recipe) -> ModelConfig | None:
+    """Return the shape of the model that a recipe trains or adopts; None if the adopted one is not on this machine."""
     if recipe.adopt.model:
         from training.data.tokens.adopted_folder import folder_here
 
         if folder_here(recipe.adopt.model, field="model") is None:
             return None
-    return recipe.model.tied_embeddings  # of an adopted model, what its config.json says
+    return recipe.model.shape(vocab_size=recipe.tokenizer.vocabulary)
 
 
 def _check_fields(passed: Mapping[str, Any], config: str, where: str, reserved: Mapping[str, str]) -> None:

@@ -138,6 +138,10 @@ RECIPES = {
         KITCHEN + "evaluation: {suites: [{name: [a], uri: 'kitchen://cloze', kind: multiple_choice}]}\n",
         r"suites\[0\].name: expected str",
     ),
+    "adapters on what no layer has": (
+        KITCHEN + "sft: {peft: {target_modules: [c_attn]}}\n",
+        "sft.peft.target_modules: the model has no module 'c_attn', so it would have no effect",
+    ),
     "no corpus for the vocabulary": (KITCHEN + "tokenizer: {snapshots: []}\n", "tokenizer.snapshots: empty; name at"),
     "data that the kitchen lacks": (
         KITCHEN + "quality: {reference: ['kitchen://zebra']}\n",

@@ -16,6 +16,7 @@ from training.posttrain.passed_through import REFUSED, check_passed_through, fie
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe
 from training.posttrain.trainer.models import load_model
+from training.pretrain.models.shape import ModelConfig
 
 NOT_MERGED = "refused when the recipe is read"
 LATER = "refused by the stage before the training"
@@ -30,15 +31,19 @@ CASES = [
     ({"target_modules": ["embed_tokens"], "use_dora": True}, NOT_MERGED, "embed_tokens"),
     ({"target_modules": ["lm_head"]}, NOT_MERGED, NOT_MERGED),
     ({"target_modules": "(.*"}, NOT_MERGED, NOT_MERGED),
-    ({"target_modules": ["nothing"]}, LATER, LATER),
+    ({"target_modules": ["nothing"]}, NOT_MERGED, NOT_MERGED),
     ({"target_modules": ["norm"]}, LATER, LATER),
     ({"exclude_modules": ["k_proj"]}, "q_proj", "q_proj"),
-    ({"exclude_modules": ["k_proj", "c_attn"]}, LATER, LATER),
-    ({"exclude_modules": ".*nothing"}, LATER, LATER),
-    ({"target_modules": ["q_proj", "c_attn"]}, LATER, LATER),
-    ({"modules_to_save": ["nothing"]}, LATER, LATER),
-    ({"rank_pattern": {"nothing": 4}}, LATER, LATER),
-    ({"alpha_pattern": {"^nothing": 4}}, LATER, LATER),
+    ({"exclude_modules": ["k_proj", "c_attn"]}, NOT_MERGED, NOT_MERGED),
+    ({"exclude_modules": ".*nothing"}, NOT_MERGED, NOT_MERGED),
+    ({"target_modules": ["q_proj", "c_attn"]}, NOT_MERGED, NOT_MERGED),
+    ({"modules_to_save": ["nothing"]}, NOT_MERGED, NOT_MERGED),
+    ({"rank_pattern": {"nothing": 4}}, NOT_MERGED, NOT_MERGED),
+    *(
+        ({name: value}, NOT_MERGED, NOT_MERGED)
+        for name, value in (("exclude_modules", "(.*"), ("rank_pattern", {"(": 4}))
+    ),
+    ({"alpha_pattern": {"^nothing": 4}}, NOT_MERGED, NOT_MERGED),
     ({"lora_alpha": 32}, "q_proj", "q_proj"),
     ({"lora_dropout": 0.1}, "q_proj", "q_proj"),
     ({"lora_dropout": 1.5}, NOT_MERGED, NOT_MERGED),
@@ -55,7 +60,7 @@ CASES = [
     *(({"init_lora_weights": name}, NOT_MERGED, NOT_MERGED) for name in ("eva", "corda", "loftq", "lora_ga", "none")),
     ({"layers_to_transform": 1}, NOT_MERGED, NOT_MERGED),
     ({"layers_to_transform": 1, **LAYERS}, "q_proj", "q_proj"),
-    ({"layers_to_transform": 9, **LAYERS}, LATER, LATER),
+    ({"layers_to_transform": 9, **LAYERS}, NOT_MERGED, NOT_MERGED),
     ({"layers_to_transform": [0], "layers_pattern": "layers", **LAYERS}, "q_proj", "q_proj"),
     ({"layers_pattern": "layers", **LAYERS}, NOT_MERGED, NOT_MERGED),
     ({"rank_pattern": {"q_proj": 4}}, "q_proj", "q_proj"),
@@ -68,6 +73,7 @@ CASES = [
     ({"lora_bias": True}, NOT_MERGED, NOT_MERGED),
     ({"target_parameters": ["mlp.gate_proj.weight"], **LAYERS}, "gate_proj", "gate_proj"),
     ({"target_parameters": ["q_proj.weight"]}, LATER, LATER),
+    ({"target_parameters": ["mlp.nothing.weight"], **LAYERS}, NOT_MERGED, NOT_MERGED),
     *(({"ensure_weight_tying": True, **more}, NOT_MERGED, NOT_MERGED) for more in ({}, LAYERS)),
     *(({name: {}}, NOT_MERGED, NOT_MERGED) for name in ("eva_config", "corda_config", "lora_ga_config", "use_bdlora")),
     *(({name: {}}, NOT_MERGED, NOT_MERGED) for name in ("monteclora_config", "kasa_config")),
@@ -88,6 +94,12 @@ def recipe_of(peft):
     return SftRecipe(data=(), peft={"r": 2, **peft})
 
 
+def shape_of(tied):
+    """Return the shape of the models in `roots`."""
+    sizes = {"width": 32, "layers": 2, "heads": 2, "kv_heads": 1, "mlp_width": 64, "max_length": 256}
+    return ModelConfig(**sizes, vocab_size=300, tied_embeddings=tied)
+
+
 def trained(root, output, peft):
     inputs = tuple(tiny.made(root, asset) for asset in ("base_model", "instruction_data"))
     return tiny.run("sft", output, {"sft": SFT | {"epochs": 1 / 4, "peft": {"r": 2, **peft}}}, inputs)
@@ -101,9 +113,9 @@ def test_adapters_are_trained_merged_saved_and_loaded_or_refused_before(
     root, expected = roots[tied], on_tied if tied else on_untied
     if expected == NOT_MERGED:
         with pytest.raises(RecipeError, match=r"sft\.peft\."):
-            check_passed_through(recipe_of(peft), "SFTConfig", where="sft", tied=tied)
+            check_passed_through(recipe_of(peft), "SFTConfig", where="sft", shape=shape_of(tied))
     else:
-        check_passed_through(recipe_of(peft), "SFTConfig", where="sft", tied=tied)
+        check_passed_through(recipe_of(peft), "SFTConfig", where="sft", shape=shape_of(tied))
     if expected in (NOT_MERGED, LATER):
         with pytest.raises(RecipeError, match="peft"):
             trained(root, tmp_path / "sft_model", peft)
@@ -127,7 +139,7 @@ def test_the_cases_have_every_field_that_passes():
 
 def test_the_head_of_a_reward_model_is_tied_to_nothing():
     fields = {"target_modules": ["embed_tokens"]}
-    check_passed_through(RewardRecipe(peft=fields), "RewardConfig", where="reward", tied=True)
+    check_passed_through(RewardRecipe(peft=fields), "RewardConfig", where="reward", shape=shape_of(True))
     check_adapters(fields, where="sft.peft", tied=None)  # not known where the recipe is read
     with pytest.raises(RecipeError, match=r"sft\.peft\.target_modules=.* so neither can be changed without the other"):
         check_adapters(fields, where="sft.peft", tied=True)

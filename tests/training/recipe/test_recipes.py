@@ -241,6 +241,8 @@ def test_a_line_that_is_no_yaml_is_not_repeated(tmp_path):
         ("sft: {trl: {logging_strategy: zebra}}", r"trl\.logging_strategy: expected 'no' or 'steps' or 'epoch', got"),
         ("sft: {trl: {adam_beta1: 1.0}}", r"sft\.trl\.adam_beta1=1\.0; 0 to 0\.999999 is right"),
         ("align: {trl: {max_grad_norm: -1.0}}", r"align\.trl\.max_grad_norm=-1\.0; 0 to"),
+        ("sft: {peft: {target_modules: [q_proj, c_attn]}}", r"sft\.peft\.target_modules: the model has no module"),
+        ("align: {peft: {layers_to_transform: 99, target_modules: [q_proj]}}", "the model has no layer 99; they count"),
         ("align: {method: ipo, trl: {loss_type: hinge}}", "only the squared loss"),
         ("align: {method: grpo, trl: {label_smoothing: 0.1}}", "GRPOConfig has no such field"),
     ],

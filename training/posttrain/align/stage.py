@@ -9,7 +9,7 @@ from training.contract.stage import Asset, Input, Stage
 from training.data.sections import with_data
 from training.posttrain.align.method import start_gates
 from training.posttrain.align.prompts import PROMPTS_FIT
-from training.posttrain.passed_through import check_passed_through, has_tied_head
+from training.posttrain.passed_through import check_passed_through, shape_trained
 from training.posttrain.preferences.fits import pairs_fit
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _samples(recipe: Recipe) -> bool:
 
 
 def _check_libraries(recipe: Recipe) -> None:
-    check_passed_through(recipe.align, recipe.align.declared.config, where="align", tied=has_tied_head(recipe))
+    check_passed_through(recipe.align, recipe.align.declared.config, where="align", shape=shape_trained(recipe))
 
 
 ASSETS = (

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from training.contract.blocking_checks import CLEAN_DATA
 from training.contract.stage import Asset, Input, Stage
 from training.data.sections import sections
-from training.posttrain.passed_through import check_passed_through, has_tied_head
+from training.posttrain.passed_through import check_passed_through, shape_trained
 from training.posttrain.preferences.fits import pairs_fit
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ REWARD = Stage(
 
 
 def _check_libraries(recipe: Recipe) -> None:
-    check_passed_through(recipe.reward, "RewardConfig", where="reward", tied=has_tied_head(recipe))
+    check_passed_through(recipe.reward, "RewardConfig", where="reward", shape=shape_trained(recipe))
 
 
 ASSETS = (

@@ -8,7 +8,7 @@ from training.contract.blocking_checks import CLEAN_DATA
 from training.contract.scopes import asks_for
 from training.contract.stage import Asset, Input, Stage
 from training.data.sections import sections
-from training.posttrain.passed_through import check_passed_through, has_tied_head
+from training.posttrain.passed_through import check_passed_through, shape_trained
 from training.posttrain.sft.fits import CONVERSATIONS_FIT
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def _check_template(recipe: Recipe) -> None:
 
 
 def _check_libraries(recipe: Recipe) -> None:
-    check_passed_through(recipe.sft, "SFTConfig", where="sft", tied=has_tied_head(recipe))
+    check_passed_through(recipe.sft, "SFTConfig", where="sft", shape=shape_trained(recipe))
 
 
 ASSETS = (
