@@ -15,6 +15,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+import training.generate.model_folder  # noqa: F401 - first: it keeps what is imported after it offline and quiet
+
+# isort: split
 import torch
 from torch import Tensor
 from torch.nn import functional
