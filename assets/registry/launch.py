@@ -49,7 +49,7 @@ def report_result(run: StageRun, comparison: Comparison) -> None:
     card = comparison.cells.get((CARD, comparison.recipe.name))
     if card is not None and card.artifact is not None:
         for name in ("README.md", "report.html"):
-            run.log_artifact(str(card.artifact.file(name)))
+            run.log_artifact(card.artifact.file(name))
 
 
 def tables_of_answers(comparison: Comparison) -> dict[str, list[dict[str, Any]]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 import urllib.parse
@@ -202,8 +203,9 @@ class StageRun:
         """Set tags on the run."""
         self._tracking._spool({"do": "tags", "run": self.key, "tags": tags})
 
-    def log_artifact(self, path: str) -> None:
-        """Copy a file to MLflow's artifact store."""
+    def log_artifact(self, file: Path) -> None:
+        """Copy a file to MLflow's artifact store; of a root that was copied meanwhile, the copy's own."""
+        path = os.path.relpath(file.resolve(), self._tracking.root.resolve())
         self._tracking._spool({"do": "artifact", "run": self.key, "path": path})
 
     def finish(self, status: RunStatus) -> None:

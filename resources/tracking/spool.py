@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from resources.tracking.errors import TrackingError
+from resources.tracking.store import default_uri
 
 SPOOL_FILE, APPLIED_FILE = "spool.jsonl", "applied.json"
 READ_BYTES = 1 << 20  # how much of the spool is read at once; after each such part its offset is written
@@ -47,12 +48,12 @@ def read_applied(folder: Path, uri: str) -> dict[str, Any]:
     try:
         known = json.loads((folder / APPLIED_FILE).read_text("utf-8"))
     except (FileNotFoundError, json.JSONDecodeError):
-        return nothing_applied(uri)
-    is_same = known["store"] == _identity(uri) and spool_bytes(folder) >= known["offset"]
-    return known if is_same else nothing_applied(uri)
+        return nothing_applied(folder, uri)
+    is_same = known["store"] == _identity(folder, uri) and spool_bytes(folder) >= known["offset"]
+    return known if is_same else nothing_applied(folder, uri)
 
 
-def nothing_applied(uri: str) -> dict[str, Any]:
+def nothing_applied(folder: Path, uri: str) -> dict[str, Any]:
     """The writer's state before any line was sent.
 
     `runs` maps a run's key to its id in MLflow, `places` to the id of its experiment, and `open` the key of an open run
@@ -60,11 +61,13 @@ def nothing_applied(uri: str) -> dict[str, Any]:
     that was created. `launches` maps launches that were not opened explicitly to the final statuses of their stages.
     """
     fresh: dict[str, Any] = {"runs": {}, "open": {}, "launches": {}, "experiments": {}, "made": {}, "places": {}}
-    return {"store": _identity(uri), "offset": 0, **fresh}
+    return {"store": _identity(folder, uri), "offset": 0, **fresh}
 
 
-def _identity(uri: str) -> str:
-    return hashlib.sha256(uri.encode()).hexdigest()[:16]
+def _identity(folder: Path, uri: str) -> str:
+    """Return what names a store; for the root's own it is the same after the root was moved or copied."""
+    address = "" if uri == default_uri(folder.parent) else uri
+    return hashlib.sha256(address.encode()).hexdigest()[:16]
 
 
 def spool_bytes(folder: Path) -> int:

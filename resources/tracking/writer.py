@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from resources.tracking.spool import nothing_applied, read_applied, read_spool, write_applied
+from resources.tracking.spool import nothing_applied, read_applied, read_spool, spool_bytes, write_applied
 from resources.tracking.store import (
     ENDED_TAG,
     KEY_TAG,
@@ -43,9 +43,11 @@ class Writer:
         self._place = None if uri.startswith("http") else files_of(root)
         if any(self._created(recipe) != made for recipe, made in self._state["made"].items()):
             # The store was deleted and created again under the same name, so it gets all reports again.
-            self._state = nothing_applied(uri)
+            self._state = nothing_applied(self._folder, uri)
         self._runs: dict[str, str] = self._state["runs"]
-        self._may_repeat = True  # an earlier writer may have died after it sent lines, before it saved its state
+        # What was reported before may be there: a writer died before it saved its state, or the store was left for
+        # another one and is used again.
+        self._may_be_there = spool_bytes(self._folder)
 
     def apply_pending(self) -> bool:
         """Send the complete lines after the last one applied, up to 1 MiB; return whether there were any."""
@@ -67,7 +69,6 @@ class Writer:
             self._send_metrics(run, rows)
         self._state["offset"] = end
         write_applied(self._folder, self._state)
-        self._may_repeat = False
         return True
 
     def _parsed(self, raw: bytes) -> dict[str, Any] | None:
@@ -158,7 +159,7 @@ class Writer:
         return run.info.run_id
 
     def _find_run(self, key: str, experiment: str) -> str | None:
-        if not self._may_repeat:
+        if self._state["offset"] >= self._may_be_there:
             return None
         self._state["places"][key] = experiment
         found = self._client.search_runs([experiment], f"tags.`{KEY_TAG}` = '{key}'", max_results=1)
@@ -218,8 +219,9 @@ class Writer:
             self._client.log_batch(self._runs[run], **{what: pairs[start : start + 100]})
 
     def _log_artifact(self, line: dict[str, Any]) -> None:
-        if Path(line["path"]).exists():
-            self._client.log_artifact(self._runs[line["run"]], line["path"])
+        file = self._folder.parent / line["path"]
+        if file.exists():
+            self._client.log_artifact(self._runs[line["run"]], str(file))
         else:
             self._reject(line, "the file is gone")
 

@@ -23,7 +23,7 @@ MASK = "***"
 SHORTEST = 4  # fewest characters of a value that is masked anywhere; shorter values occur in too many harmless words
 SECRET_VARIABLE = re.compile(r"(?:^|_)(?:PASSWORD|PASSWD|SECRET|TOKEN|(?:ACCESS|API|SECRET|PRIVATE)_?KEY)(?:_|$)")
 
-_SCHEME = r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]*:/{2,})"
+_SCHEME = r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]{0,40}:/{2,})"
 # Up to the last `@` before the path: a password that should have been quoted may contain one.
 _USER = re.compile(_SCHEME + r"(?P<user>[^\s/?#'\"<>]+)@")
 _FIELD = re.compile(r"(?P<before>[?&;#])(?P<name>[A-Za-z0-9_.%-]+)=(?P<value>[^&;#\s'\"<>)\]}]+)")

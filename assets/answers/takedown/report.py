@@ -29,7 +29,9 @@ from assets.answers.takedown.team_databases import TeamDatabase, team_databases
 from assets.services.stores import CONFIG_FILE, has_own_storage
 from assets.state.removal_lock import only_one
 from assets.state.tombstones import FOLDER, FOUND, LOCK_FILE, Tombstone, as_said, note_overwritten, read_tombstones
-from resources.tracking.reports import Tracking
+from resources.tracking.errors import TrackingError
+from resources.tracking.reports import FLUSH_SECONDS, Tracking
+from resources.tracking.spool import SPOOL_FILE
 from training.contract.files.writing import write_json, write_text, written
 from training.contract.job import DataError
 from training.contract.secrets import masked
@@ -90,9 +92,11 @@ def finish(root: Path, *, tracking: Tracking, elsewhere: str = "", say: Say) -> 
         eraser = Eraser(root, gone, say)
         wanted, stays = _noted(root, eraser, number, say)
         say(f"{len(wanted):,} runs of eight words occur only in the withdrawn text; reading every file")
+        waiting = _waiting(tracking)  # before the files are read: what arrives later would not be among them
         swaps = partial(Swap, takedown=number, note=partial(note_overwritten, root, number))
         databases = team_databases(root, elsewhere)
         first, told = _replaced(root, eraser, wanted, swaps, databases)
+        first.not_read += waiting
         eraser.sort_suffixes(swaps)
         names = {one["path"] for one in first.hits} - {one.name for one in databases}
         again = scan(root, wanted, [root / name for name in names])
@@ -128,6 +132,15 @@ def finish(root: Path, *, tracking: Tracking, elsewhere: str = "", say: Say) -> 
         if is_done(report):
             _forget_words(root)
         return report
+
+
+def _waiting(tracking: Tracking) -> list[dict[str, str]]:
+    """Wait until MLflow has all reports; else return the file in which they wait, and why."""
+    try:
+        tracking.flush(FLUSH_SECONDS)
+    except TrackingError as error:
+        return [{"path": f"tracking/{SPOOL_FILE}", "why": str(error)}]
+    return []
 
 
 def _in_utf8(report: dict[str, Any]) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from resources.tracking.errors import TrackingError
 from resources.tracking.loadable import Score
 from resources.tracking.registry import Registry
 from resources.tracking.reports import Tracking
-from resources.tracking.spool import APPLIED_FILE, SPOOL_FILE, append_line
+from resources.tracking.spool import APPLIED_FILE, READ_BYTES, SPOOL_FILE, append_line
 from resources.tracking.store import (
     KEY_TAG,
     KIND_TAG,
@@ -110,7 +110,7 @@ def test_a_materialization_is_a_run_under_its_launch(tracking, client, launch, t
     stage.log_metrics([{"time": 1000.0, "step": 1, "kept@1 %": 0.5, "note": "no number", "flag": True}])
     stage.log_metrics(rows(0, 3))
     stage.set_tags({"digest": "abc"})
-    stage.log_artifact(str(tmp_path / "report.txt"))
+    stage.log_artifact(tmp_path / "report.txt")
     stage.finish("FINISHED")
     tracking.finish_launch(launch, "FINISHED")
     assert stage.key in stage.url  # a search, until there is a run
@@ -182,6 +182,7 @@ def test_a_launch_that_nobody_opened_lasts_from_its_first_stage_to_its_last(trac
 
 
 def test_sending_everything_again_doubles_nothing(tracking, client, launch, tmp_path):
+    stage_run(tracking, launch, asset="tokenizer").log_text("long.txt", "x " * READ_BYTES)  # what follows is read later
     stage = stage_run(tracking, launch)
     stage.log_metrics([*rows(0, 5), {"time": 2000.0, "step": 9, "loss": float("nan")}])
     stage.log_inputs([{"asset": "a", "partition": "p", "fingerprint": "f", "digest": "d", "path": "/p"}])
@@ -362,6 +363,24 @@ def test_the_store_of_a_moved_root_follows_it_unless_it_names_the_models_of_anot
         f"/{run.info.run_id}/artifacts",
         f"/models/{client.get_model_version('toy', '1').tags['logged_model']}/artifacts",
     ]
+
+
+def test_a_copied_root_sends_nothing_again_and_of_what_waits_its_own_files(tmp_path, store, launch):
+    (root := tmp_path / "root").mkdir()
+    shutil.copy(store.removeprefix("sqlite:///"), root / "mlflow.db")
+    tracking = Tracking("", root, in_background=False)
+    stage = stage_run(tracking, launch)
+    tracking.replay()
+    (root / "report.txt").write_text("of the root")
+    stage.log_artifact(root / "report.txt")
+    copy = shutil.copytree(root, tmp_path / "copy")
+    (copy / "report.txt").write_text("of the copy")
+    copied = Tracking("", copy, in_background=False)
+    assert copied.pending() == tracking.pending() > 0
+    copied.replay()
+    client = make_client(default_uri(copy), copy)
+    sent = client.download_artifacts(run_of(client, stage.key).info.run_id, "report.txt", str(tmp_path))
+    assert Path(sent).read_text() == "of the copy"
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a:b", "it's"])

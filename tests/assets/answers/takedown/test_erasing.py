@@ -25,9 +25,12 @@ import pytest
 import zstandard
 from safetensors.numpy import save_file
 
-from assets.answers.takedown.erasing import Eraser, Gone, scan
+from assets.answers.takedown import report as takedown_report
+from assets.answers.takedown.erasing import Eraser, Gone, grams_file, scan
 from assets.answers.takedown.masking import mask, masked_text, texts_of_program
+from assets.answers.takedown.report import finish
 from assets.state.tombstones import Tombstone, append, is_masked, note_overwritten
+from resources.tracking.reports import Tracking
 from tests.training.data.extract.test_extract import response
 from tests.training.pretrain import tiny
 from training.contract.artifact import (
@@ -466,6 +469,29 @@ def test_what_fails_before_the_swap_leaves_every_file_and_what_follows_it_does_n
         mask(tmp_path, [tmp_path / "a.txt", tmp_path / "b.txt"], WANTED, swap)
         raise OSError("the disk is full")
     assert {path.name: path.read_text("utf-8") for path in tmp_path.iterdir()} == {"a.txt": SECRET, "b.txt": SECRET}
+
+
+@pytest.mark.parametrize("answers", [pytest.param(True, marks=pytest.mark.slow), False])  # MLflow makes its tables
+def test_what_waits_for_mlflow_is_sent_before_the_files_are_read_or_nothing_is_proved(tmp_path, monkeypatch, answers):
+    """As after the rebuild, whose last reports another process may be sending when it ends."""
+    root = tmp_path / "root"
+    append(root, Tombstone(number=1, time="2026-01-01T00:00:00", reason="asked", entries=()))
+    write_json(grams_file(root, 1).with_suffix(".json"), {"runs_elsewhere": 0, "in_other_sources": []})
+    np.save(grams_file(root, 1), WANTED)
+    (tmp_path / "said.txt").write_text(SECRET, "utf-8")
+    waits = Tracking("", root, in_background=False)
+    waits.launch("abc", "toy", "digest")
+    waits.launched("abc").log_artifact(tmp_path / "said.txt")
+    if answers:
+        report = finish(root, tracking=Tracking("", root), say=print)
+        assert report["proof"]["is_proved"] and len(report["erased"]["masked"]) == 1
+        assert waits.pending() == 0 and "spoons" not in next(root.rglob("said.txt")).read_text("utf-8")
+    else:
+        monkeypatch.setattr(takedown_report, "FLUSH_SECONDS", 0.1)
+        report = finish(root, tracking=Tracking("http://127.0.0.1:9", root, in_background=False), say=print)
+        (left,) = report["proof"]["not_read"]
+        assert left["path"] == "tracking/spool.jsonl" and "has not taken" in left["why"]
+        assert report["proof"]["verdict"] == "not proved"
 
 
 def test_runs_without_letters_and_sentences_of_the_program_are_nobodys(tmp_path):
