@@ -14,7 +14,7 @@ from xdist.scheduler import LoadFileScheduling
 
 from tests.groups import PROJECT, is_within, left_out, read_groups
 
-pytest_plugins = ["tests.outside"]  # fixtures for parts of a user's own
+pytest_plugins = ["tests.outside", "tests.cluster.minis3"]  # fixtures for parts of a user's own, and of a store
 
 # A machine holds one scheduler of the tests; what the end-to-end tests look at is made once for all of them.
 ONE_AT_A_TIME = ("tests/cluster/", "tests/end_to_end/")

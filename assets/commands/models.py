@@ -27,6 +27,7 @@ from assets.terminal.standard_error import say
 from training.contract.artifact import Artifact
 from training.contract.process.exit_codes import OK, REFUSED
 from training.contract.scopes import last_model
+from training.contract.user_input.places import local_path
 
 
 def chat(
@@ -73,7 +74,7 @@ KeyOption = Annotated[
 
 def export(
     recipe: RecipeArgument,
-    folder: Annotated[Path, typer.Argument(help="empty or new folder", callback=place)],
+    folder: Annotated[Path, typer.Argument(help="empty or new folder, or an address such as s3://bucket/prefix")],
     asset: Annotated[str, typer.Option(help="a model or decontaminated_documents; empty: the last model")] = "",
     key: KeyOption = None,
     root: RootOption = DEFAULT_ROOT,
@@ -83,14 +84,18 @@ def export(
     """Lay out a model or the corpus for upload to a model hub, with card, attestation, origin and licences."""
     from assets.answers.models.attest import SIGNING_KEY, key_named
     from assets.answers.models.export import CORPUS, export
+    from assets.services.root import stored
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
 
+    objects = stored(folder, "FOLDER")
+    target = objects or local_path(folder, "FOLDER")
     tracking = Tracking(load_profile(profile).tracker, root.resolve())
     key = key_named(key, SIGNING_KEY) if asset != CORPUS else key
     comparison = compare(read(recipe, root), root.resolve())
-    names = export(comparison, asset, folder, tracking=tracking, key=key, named=recipe)
-    print(json.dumps({"folder": str(folder), "files": names}) if json_ else "\n".join(names))
+    names = export(comparison, asset, target, tracking=tracking, key=key, named=recipe)
+    where = objects.address if objects else str(folder)
+    print(json.dumps({"folder": where, "files": names}) if json_ else "\n".join(names))
 
 
 def attest(

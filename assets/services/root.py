@@ -41,23 +41,33 @@ def full_disk(said: str, root: Path) -> str:
 _STORED = re.compile(rf"({'|'.join(PACKAGES)}):/+([^/?#]+(?:/[^?#]*?)?)/*")  # `Path` has left one slash of two
 
 
+def stored(given: str | Path, where: str) -> Objects | None:
+    """Return the objects behind an address that a person gave in `where`; None if it is no address of an object store.
+
+    Raise DataError if it holds a secret.
+    """
+    found = _STORED.fullmatch(str(given))
+    if found is None:
+        return None
+    address = f"{found[1]}://{found[2]}"
+    if masked(address) != address:
+        raise DataError(f"{where}: {masked(address)} holds a secret; the store's own settings and variables name it")
+    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+    return Objects(address, endpoint if found[1] == "s3" else "")
+
+
 def root_folder(given: str | Path, where: str) -> Path:
     """Return the folder of a root that a person gave in `where`.
 
     For an address in an object store, such as s3://bucket/prefix, it is the folder in which this machine works on that
     root; `PEDIGREE_CACHE` says where such folders are. Raise DataError if the store cannot be used.
     """
-    found = _STORED.fullmatch(str(given))
-    if found is None:
+    objects = stored(given, where)
+    if objects is None:
         return local_path(given, where)
-    address = f"{found[1]}://{found[2]}"
-    if masked(address) != address:
-        raise DataError(f"{where}: {masked(address)} holds a secret; the store's own settings and variables name it")
-    endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
-    objects = Objects(address, endpoint if found[1] == "s3" else "")
     base = os.environ.get("PEDIGREE_CACHE") or Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "pedigree")
-    name = re.sub(r"[^A-Za-z0-9.-]+", "-", found[2])[:60]
-    digest = hashlib.sha256(f"{objects.endpoint} {address}".encode()).hexdigest()[:8]
+    name = re.sub(r"[^A-Za-z0-9.-]+", "-", objects.address.partition("://")[2])[:60]
+    digest = hashlib.sha256(f"{objects.endpoint} {objects.address}".encode()).hexdigest()[:8]
     folder = Path(os.path.abspath(Path(base).expanduser())) / f"{name}-{digest}"
     if not (folder / STORE_FILE).exists():
         objects.check_conditions()

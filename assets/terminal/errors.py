@@ -20,7 +20,7 @@ LEAVES = {
     "chat": "the conversation is not kept",
     "evaluate": "no score is kept",
     "contamination": "no finding is kept",
-    "export": EMPTY_IT,
+    "export": f"{EMPTY_IT}; to an object store, the same command goes on",
     "attest": EMPTY_IT,
     "promote": "`pedigree report` shows which model is champion",
     "rollback": "`pedigree report` shows which model is champion",

@@ -11,10 +11,15 @@ import re
 import threading
 import time
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
+
+import pytest
+
+from training.contract.files import objects
 
 WHEN = "2026-11-29T10:00:00.000Z"
 CODES = {403: "AccessDenied", 500: "InternalError", 503: "SlowDown"}
@@ -135,6 +140,18 @@ class MiniS3:
             if name.startswith(f"{bucket}/{prefix}")
         ]
         return f"<ListBucketResult><IsTruncated>false</IsTruncated>{''.join(rows)}</ListBucketResult>".encode()
+
+
+@pytest.fixture
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[MiniS3]:
+    """A server that this process may use, and asks three times at once where it fails."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of-the-tests")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of-the-tests")
+    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+    monkeypatch.setattr(objects, "WAITS_SECONDS", (0.0, 0.0))
+    server = MiniS3()
+    yield server
+    server.stop()
 
 
 def _tag(body: bytes) -> str:

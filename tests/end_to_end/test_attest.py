@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from assets.answers.models.attest import SIGNING_KEY, checked
-from evaluation.hub.attestation import STATEMENT_FILE
+from evaluation.hub.attestation import STATEMENT_FILE, changed_files, files_of
 from evaluation.hub.training_content import CONTENT_FILE, DOMAINS_FILE
 from resources.tracking.reports import Tracking
 from tests.commands import said
@@ -60,6 +60,23 @@ def test_a_model_is_exported_attested_signed_and_checked(place, monkeypatch, cap
     assert (code, told["problems"]) == (0, []) and told["records"] > 25
     code, told = run(monkeypatch, capsys, "verify", str(out), *asked, str(place / "other.pub"))
     assert code == 1 and len(told["problems"]) == 2
+
+
+def test_a_model_in_an_object_store_has_the_files_of_one_in_a_folder(place, store, monkeypatch, capsys):
+    monkeypatch.setenv("AWS_ENDPOINT_URL", store.endpoint)
+    asked = ("export", "kitchen-small", "s3://bucket/model", "--root", str(place / "root"))
+    code, told = run(monkeypatch, capsys, *asked)
+    assert code == 0 and told["folder"] == "s3://bucket/model", told
+    back = place / "back"
+    for name, data in store.objects.items():
+        file = back / name.removeprefix("bucket/model/")
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(data)
+    assert files_of(back).keys() == {*told["files"]}
+    statement = json.loads((back / STATEMENT_FILE).read_text("utf-8"))
+    assert not [*changed_files(statement, back, STATEMENT_FILE)]
+    code, told = run(monkeypatch, capsys, *asked)
+    assert code == 2 and "nothing is overwritten" in told["error"]
 
 
 def test_every_artifact_from_the_crawl_to_the_model_is_attested_the_same_every_time(place, monkeypatch, capsys):

@@ -6,12 +6,15 @@ from pathlib import Path
 
 from assets.answers.models.attest import attested_export, check_key
 from assets.registry.kept_digests import check_witnessed
+from assets.services.sent import sent_to
 from assets.state.cell import Comparison
 from assets.state.chain import partition_key
 from assets.terminal.standard_error import say
 from evaluation.hub.repository import Snapshot, export_corpus, export_model
 from resources.tracking.reports import Tracking
 from training.contract.artifact import Artifact
+from training.contract.files.checksums import digest_of
+from training.contract.files.objects import Objects
 from training.contract.job import DataError, InputArtifact
 from training.contract.records import no_such
 from training.contract.scopes import last_model
@@ -24,7 +27,7 @@ MODELS = ("aligned_model", "sft_model", "long_context_model", "base_model")
 def export(
     comparison: Comparison,
     asset: str,
-    target: Path,
+    target: Path | Objects,
     *,
     tracking: Tracking,
     key: Path | None = None,
@@ -35,10 +38,16 @@ def export(
     A model has its attestation beside it and, with a key, is signed. Raise DataError if the asset is no model and no
     corpus, if it is not made, if `target` is not empty, if the key cannot be used, or if Dagster, MLflow or descendants
     know another record of what is exported, of a model's card and scores, or of anything behind them. `named` is the
-    name or path by which a person gave the recipe.
+    name or path by which a person gave the recipe. In a store, an export of the same that was killed is gone on with.
     """
     recipe = comparison.recipe
     asset = asset or last_model(recipe)
+    if isinstance(target, Objects):
+        asked = [[key, cell.fingerprint] for (name, key), cell in comparison.cells.items() if name == asset]
+        what = f"{asset} of {recipe.name} ({digest_of(asked)[:12]})"
+        # without this file, transformers and datasets read nothing there
+        with sent_to(target, what, last="README.md" if asset == CORPUS else "config.json") as folder:
+            return export(comparison, asset, folder, tracking=tracking, key=key, named=named)
     if key is not None and asset == CORPUS:
         raise DataError("export: only models are signed; leave out --key")
     check_key(key)

@@ -103,7 +103,8 @@ class Objects:
         def find(files: Any, path: str) -> dict[str, Mapping[str, Any]]:
             files.invalidate_cache()
             above = len(path) - len(prefix)
-            return {name[above:]: said for name, said in files.find(path, detail=True).items() if name != path}
+            found = files.find(path, detail=True)
+            return {name[above:]: said for name, said in found.items() if name[above:].strip("/")}
 
         return self._tried("list", prefix, find)
 

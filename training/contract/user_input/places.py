@@ -19,7 +19,7 @@ def local_path(given: str | Path, where: str) -> Path:
     if found := _ADDRESS.fullmatch(str(given)):
         address = masked(f"{found[1]}://{found[2]}")
         raise DataError(
-            f"{where}: {address} is an address, and a path on this machine is needed: only sources of data and roots"
-            " are in object stores"
+            f"{where}: {address} is an address, and a path on this machine is needed: only sources of data, roots"
+            " and exports are in object stores"
         )
     return Path(given)

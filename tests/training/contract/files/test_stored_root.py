@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -22,17 +21,6 @@ from training.contract.stage import Stage
 from training.provenance.lineage import artifacts_under
 
 PLACE = "documents/0123456789abcdef0123456789abcdef"
-
-
-@pytest.fixture
-def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[MiniS3]:
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "of-the-tests")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "of-the-tests")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setattr(objects, "WAITS_SECONDS", (0.0, 0.0))
-    server = MiniS3()
-    yield server
-    server.stop()
 
 
 def machine(store: MiniS3, folder: Path) -> Path:
