@@ -27,9 +27,9 @@ from training.data.address_lists import AddressList
 from training.data.crawl.crawl import LIST_FILE, READER, SHARDS, read_listing
 from training.data.crawl.erase import overwrite_records
 from training.data.crawl.token_files import open_token_file, read_spelling
-from training.data.documents import ZSTD_LEVEL, compressing, decompressed, document_id, read_lines
+from training.data.documents import ZSTD_LEVEL, compressing, decompressed, document_id
 from training.data.tokens.shards import OFFSETS, SHARDS_FILE, SIDECAR, TOKENS
-from training.provenance.swap import Swap, Unchanged
+from training.provenance.swap import Swap, Unchanged, overwrite_lines
 from training.provenance.text.build import INDEX_FILE
 from training.provenance.text.suffixes import first_places, suffix_array
 
@@ -154,18 +154,7 @@ def erase_lines(folder: Path, name: str, gone: Withdrawn, swap: Swap) -> int:
         id_ = document_id(row.get("snapshot") or snapshot, row["warc_file"], row["warc_offset"])
         return gone.has({"id": id_, "url": row.get("url")})
 
-    rows = list(read_lines(folder / name))
-    touched = [is_gone(row) and _bare(row) != row for row in rows]
-    if any(touched):
-        with (
-            swap.overwriting(folder, name, is_input=True) as out,
-            compressing(out.stream, name) as stream,
-        ):
-            out.pages = sum(touched)
-            for row, out_of_it in zip(rows, touched, strict=True):
-                line = json.dumps(_bare(row) if out_of_it else row, ensure_ascii=False) + "\n"
-                stream.write(line.encode("utf-8"))
-    return sum(touched)
+    return overwrite_lines(folder, name, lambda row: _bare(row) if is_gone(row) else row, swap)
 
 
 def _bare(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,17 +6,19 @@ new and never half of both, so the same work can be done again.
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import IO
+from typing import IO, Any
 
 from training.contract.files.checksums import sha256_of
 from training.contract.files.erased import ErasedState, note_erased
 from training.contract.files.writing import temporary_for
+from training.data.documents import compressing, decompressed_text, parsed_lines
 
 Commit = Callable[[], object]
 
@@ -156,3 +158,29 @@ class Swap:
         )
         name, before = path.relative_to(new.folder).as_posix(), sha256_of(path)
         return ErasedFile(folder=new.folder, path=name, before=before, state=state)
+
+
+def overwrite_lines(
+    folder: Path, name: str, changed: Callable[[Any], Any], swap: Swap, *, is_input: bool = True
+) -> int:
+    """Write the values that `changed` gives for lines of JSON, if it changes any; return how many it changes.
+
+    All other lines keep their bytes. Raise DataError for a line that is not JSON.
+    """
+    lines: list[str] = []
+
+    def read() -> Iterator[str]:
+        with open(folder / name, "rb") as stream, decompressed_text(stream, name) as texts:
+            for line in filter(str.strip, texts):
+                lines.append(line)
+                yield line
+
+    rows = list(parsed_lines(read(), name))
+    new = [changed(row) for row in rows]
+    touched = [row != other for row, other in zip(rows, new, strict=True)]
+    if any(touched):
+        with swap.overwriting(folder, name, is_input=is_input) as out, compressing(out.stream, name) as stream:
+            out.pages = sum(touched)
+            for line, row, is_touched in zip(lines, new, touched, strict=True):
+                stream.write((json.dumps(row, ensure_ascii=False) + "\n" if is_touched else line).encode("utf-8"))
+    return sum(touched)

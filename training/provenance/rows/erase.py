@@ -5,7 +5,6 @@ What stays of a row is its id, source, generator and the reason for which it was
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,10 +13,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from training.data.documents import read_lines
 from training.posttrain.rows.decontamination import HITS_FILE
 from training.provenance.rows.build import GRAMS_FOLDER, OUTCOMES, ROWS_FOLDER
-from training.provenance.swap import Swap
+from training.provenance.swap import Swap, overwrite_lines
 
 STAYS = frozenset(("id", "source", "generator", "reason", "benchmark", "item", "part"))
 FILES = (*OUTCOMES, HITS_FILE)
@@ -27,15 +25,7 @@ IsGone = Callable[[str], bool]
 
 def erase_row_file(folder: Path, name: str, is_gone: IsGone, swap: Swap) -> int:
     """Empty the withdrawn rows of a file of rows; return how many had a text."""
-    rows = list(read_lines(folder / name))
-    new = [_bare(row) if is_gone(row["id"]) else row for row in rows]
-    count = sum(one != other for one, other in zip(rows, new, strict=True))
-    if count:
-        with swap.overwriting(folder, name, is_input=False) as out:
-            out.pages = count
-            for row in new:
-                out.stream.write((json.dumps(row, ensure_ascii=False, sort_keys=True) + "\n").encode("utf-8"))
-    return count
+    return overwrite_lines(folder, name, lambda row: _bare(row) if is_gone(row["id"]) else row, swap, is_input=False)
 
 
 def _bare(row: dict[str, Any]) -> dict[str, Any]:
