@@ -19,6 +19,7 @@ from training.data.sections import sections, with_data
 from training.order.held_out_needed import held_out_asked, held_out_there
 from training.order.settings import MixtureRecipe
 from training.pretrain.watch.divisors import DIVISORS
+from training.pretrain.watch.keep_settings import KeepRecipe
 from training.pretrain.watch.settings import WatchRecipe
 from training.recipe.settings.automation import AutomationRecipe
 from training.recipe.settings.evaluation import (
@@ -244,10 +245,10 @@ def _scaling(recipe: Recipe, part: str) -> dict[str, Any]:
 
 
 def _card(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Return the whole recipe except `automation` and `pretrain.watch`, which do not change what is made."""
+    """Return the whole recipe except `automation`, `pretrain.watch` and `keep`, which do not change what is made."""
     del part
-    unwatched = replace(recipe.pretrain, watch=WatchRecipe())
-    return with_data(recipe, {"recipe": replace(recipe, automation=AutomationRecipe(), pretrain=unwatched)})
+    plain = replace(recipe.pretrain, watch=WatchRecipe(), keep=KeepRecipe())
+    return with_data(recipe, {"recipe": replace(recipe, automation=AutomationRecipe(), pretrain=plain)})
 
 
 ASSETS = (

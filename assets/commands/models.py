@@ -10,6 +10,7 @@ from typing import Annotated
 
 import typer
 
+from assets.answers.trace.kept_step import kept_step, recipe_and_step
 from assets.commands.options import (
     DEFAULT_ROOT,
     JsonOption,
@@ -41,7 +42,7 @@ def chat(
     profile: ProfileOption = "local",
     json_: JsonOption = False,
 ) -> None:
-    """Talk to a recipe's model, the last of its chain if none is named."""
+    """Talk to a recipe's model, the last of its chain if none is named, or RECIPE@step-N."""
     made = _made(recipe, root, asset)
     arguments = [sys.executable, "-m", "training.posttrain.chat", str(whole_model(made.file("model")))]
     arguments += ["--prompt", prompt] if prompt else []
@@ -58,6 +59,8 @@ def chat(
 
 
 def _made(recipe: str, root: Path, asset: str) -> Artifact:
+    if (kept := kept_step(recipe, root.resolve())) is not None:
+        return kept
     comparison = compare(read(recipe, root), root.resolve())
     asset = asset or last_model(comparison.recipe)
     check_asset(asset)
@@ -92,14 +95,17 @@ def export(
     target = objects or local_path(folder, "FOLDER")
     tracking = Tracking(load_profile(profile).tracker, root.resolve())
     key = key_named(key, SIGNING_KEY) if asset != CORPUS else key
-    comparison = compare(read(recipe, root), root.resolve())
-    names = export(comparison, asset, target, tracking=tracking, key=key, named=recipe)
+    named, step = recipe_and_step(recipe)
+    comparison = compare(read(named, root), root.resolve())
+    names = export(comparison, asset, target, step=step, tracking=tracking, key=key, named=named)
     where = objects.address if objects else str(folder)
     print(json.dumps({"folder": where, "files": names}) if json_ else "\n".join(names))
 
 
 def attest(
-    model: Annotated[str, typer.Argument(help="a recipe, NAME@ALIAS or NAME/3 of the registry, or ASSET/FINGERPRINT")],
+    model: Annotated[
+        str, typer.Argument(help="a recipe, RECIPE@step-N, NAME@ALIAS, NAME/3 of the registry, or ASSET/FINGERPRINT")
+    ],
     folder: Annotated[Path, typer.Argument(help="empty or new folder", callback=place)],
     key: KeyOption = None,
     root: RootOption = DEFAULT_ROOT,
@@ -123,7 +129,8 @@ SuitesHelp = "a recipe, or a YAML file with the section `evaluation` of one"
 
 def evaluate(
     model: Annotated[
-        str, typer.Argument(help="folder of a transformers model, or NAME@ALIAS or NAME/3 of the registry")
+        str,
+        typer.Argument(help="folder of a transformers model, RECIPE@step-N, NAME@ALIAS or NAME/3 of the registry"),
     ],
     suites: Annotated[str, typer.Option(help=SuitesHelp)],
     output: Annotated[Path | None, typer.Option(help="folder for scores and every answer", callback=place)] = None,
@@ -189,7 +196,9 @@ def serve(
 
 
 def compare_(
-    models: Annotated[list[str], typer.Argument(help="recipes, NAME@ALIAS or NAME/3 of the registry, or artifacts")],
+    models: Annotated[
+        list[str], typer.Argument(help="recipes, RECIPE@step-N, NAME@ALIAS or NAME/3 of the registry, or artifacts")
+    ],
     html: Annotated[Path | None, typer.Option(help="write a page with plots", callback=place)] = None,
     root: RootOption = DEFAULT_ROOT,
     profile: ProfileOption = "local",

@@ -17,7 +17,9 @@ from training.contract.process.exit_codes import FAILED, OK
 
 
 def trace(
-    model: Annotated[str, typer.Argument(help="a recipe, NAME@ALIAS or NAME/3 of the registry, or ASSET/FINGERPRINT")],
+    model: Annotated[
+        str, typer.Argument(help="a recipe, RECIPE@step-N, NAME@ALIAS, NAME/3 of the registry, or ASSET/FINGERPRINT")
+    ],
     step: Annotated[int | None, typer.Option(help="show the documents of this training step")] = None,
     url: Annotated[str, typer.Option(help="show what became of the pages with this URL")] = "",
     domain: Annotated[str, typer.Option(help="show what became of all pages of this domain")] = "",

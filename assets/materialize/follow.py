@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,7 @@ from assets.materialize.watchers import Watching
 from assets.registry.numbers import row_of
 from assets.state.liveness import Watcher
 from resources.compute.base import HANDLE_FILE, Backend, Handle, NotSubmitted, Status, Task
-from resources.tracking.reports import StageRun
+from resources.tracking.reports import RunStatus, StageRun
 from training.contract import artifact
 from training.contract.artifact import Artifact
 from training.contract.job import Job
@@ -43,7 +44,7 @@ def run_job(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch, watching: Wa
     profile = pipeline.loaded_profile()
     backend, size = profile.backend_for(cell.asset), profile.size_for(cell.asset)
     note_versions(job, size)
-    run = _tracked(job, pipeline, watch)
+    run, *others = runs = [_tracked(one, pipeline, watch) for one in (job, *job.on_the_way)]
     following = Following(
         backend=backend,
         task=task_of(job, size, profile.withheld),
@@ -56,18 +57,30 @@ def run_job(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch, watching: Wa
         made = following.made()
     except StageFailed:
         watch.observe({OF_RUN: following.bill().node_hours()})
-        run.finish("FAILED")
+        _finish(runs, "FAILED")
         raise
     except BaseException:
         # If the orchestrator stops or dies, the job keeps running and is found again later.
         if watch.is_canceling():
             following.leave()
-        run.finish("KILLED")
+        _finish(runs, "KILLED")
         raise
+    _log(run, made)
+    for one, other in zip(job.on_the_way, others, strict=True):
+        if (passed := artifact.find(Path(one.output))) is not None:
+            _log(other, passed)
+    _finish(runs, "FINISHED")
+    return made, run.url
+
+
+def _log(run: StageRun, made: Artifact) -> None:
     run.set_tags({"digest": made.digest, "record_digest": made.record_digest})
     run.log_metrics([row_of(made)])
-    run.finish("FINISHED")
-    return made, run.url
+
+
+def _finish(runs: Iterable[StageRun], status: RunStatus) -> None:
+    for run in runs:
+        run.finish(status)
 
 
 def _tracked(job: Job, pipeline: Pipeline, watch: Watch) -> StageRun:

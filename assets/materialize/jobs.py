@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import os
 import subprocess
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 
 from assets.materialize.causes import StageFailed
@@ -22,6 +23,7 @@ from training.contract.job import InputArtifact, Job
 from training.contract.process.exit_codes import BAD_INPUT
 from training.contract.run_settings import RunSettings
 from training.contract.running.versions import VARIABLE, versions_file, write_versions
+from training.contract.scopes import KEPT_STEPS
 
 # Variables passed on from the orchestrator's environment. Proxy variables are not passed on: their addresses may hold a
 # password, which must not be written to a job file.
@@ -30,7 +32,12 @@ PROJECT = Path(__file__).parents[2]
 
 
 def job_of(cell: Cell, comparison: Comparison, size: Size) -> Job:
-    """The job that makes a cell. Raises StageFailed if an input is not made."""
+    """The job that makes a cell, and others on its way. Raises StageFailed if an input is not made."""
+    passed = tuple(_job(one, comparison, size) for one in on_the_way_of(cell, comparison))
+    return replace(_job(cell, comparison, size), on_the_way=passed)
+
+
+def _job(cell: Cell, comparison: Comparison, size: Size) -> Job:
     stage = CHAIN[cell.asset].stage
     return Job(
         stage=stage.name,
@@ -49,6 +56,20 @@ def job_of(cell: Cell, comparison: Comparison, size: Size) -> Job:
         code_revision=code_revision(),
         replaces=held_digests(comparison, cell),
     )
+
+
+def on_the_way_of(cell: Cell, comparison: Comparison) -> list[Cell]:
+    """Return the cells that are made on the way to a cell: the missing kept steps that its training passes.
+
+    They wait for the base model otherwise, so that no other run trains it for them meanwhile; here they do not.
+    """
+    if cell.asset not in ("base_model", KEPT_STEPS):
+        return []
+    end = cell.settings.get("kept", {}).get("step", math.inf)
+    cells = [one for one in comparison.cells.values() if one.asset == KEPT_STEPS and one.state != "unavailable"]
+    missing = [one for one in cells if one.artifact is None and not one.was_there]  # what was there is set aside first
+    passed = [one for one in missing if one.settings["kept"]["step"] < end]
+    return [replace(one, guards=tuple(key for key in one.guards if key != cell.key)) for one in passed]
 
 
 def _input(key: tuple[str, str], comparison: Comparison) -> InputArtifact:

@@ -30,6 +30,7 @@ from training.contract.artifact import Artifact
 from training.contract.job import DataError, Job, write_job
 from training.contract.process.exit_codes import BAD_INPUT, REFUSED
 from training.contract.running.leftovers import remove_state
+from training.contract.scopes import KEPT_STEPS
 from training.recipe.recipe import recipe_as_data
 
 if TYPE_CHECKING:
@@ -141,6 +142,8 @@ def _make_anew(
     """Run a job for the cell; return the artifact and the URL of the job's run in MLflow."""
     job = job_of(cell, comparison, pipeline.loaded_profile().size_for(cell.asset))
     _write_job(job, cell, comparison, watch)
+    if cell.asset == KEPT_STEPS:
+        tell(_again(cell, comparison), cell, watch)
     announce("started", cell, {})
     with Watching(Path(job.output), run_id=watch.run_id) as watching:
         begun()
@@ -151,11 +154,19 @@ def _make_anew(
     return made, url
 
 
+def _again(cell: Cell, comparison: Comparison) -> str:
+    """Say what it takes to make a kept step whose base model is made already."""
+    recipe, step = comparison.recipe, cell.settings["kept"]["step"]
+    took = comparison.made("base_model", recipe.name).record["metrics"]["training_seconds"]
+    steps = recipe.pretrain.batches.steps
+    return f"base_model was made without it: trained again from step 0 to {step:,}, about {took * step / steps:,.0f} s"
+
+
 def _write_job(job: Job, cell: Cell, comparison: Comparison, watch: Watch) -> None:
-    folder = Path(job.output)
-    _set_aside(cell, folder, watch)
-    write_job(job, folder / "job.json")
-    artifact.write_json(folder / "recipe.json", recipe_as_data(comparison.recipe))
+    _set_aside(cell, Path(job.output), watch)
+    for one in (*job.on_the_way, job):
+        write_job(one, Path(one.output) / "job.json")
+        artifact.write_json(Path(one.output) / "recipe.json", recipe_as_data(comparison.recipe))
 
 
 def _set_aside(cell: Cell, folder: Path, watch: Watch) -> None:

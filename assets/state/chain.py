@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from evaluation.stages import ASSETS as EVALUATION_ASSETS
-from training.contract.scopes import asks_for, reads
+from training.contract.scopes import asks_for, reads, step_part
 from training.stages import ASSETS as TRAINING_ASSETS
 
 if TYPE_CHECKING:
@@ -77,15 +77,12 @@ def descendants(name: str) -> set[str]:
 
 
 def trains(declared: Asset) -> bool:
-    """Whether the asset is made by a training. One machine runs only one such run at a time.
-
-    A model without inputs is adopted from elsewhere, not trained.
-    """
-    return declared.stage.by_a_model and declared.name.endswith("_model") and bool(declared.inputs)
+    """Whether the asset is made by a training, which waits for guards. One machine runs only one such run at a time."""
+    return bool(declared.guards)
 
 
 def partition_key(recipe: Recipe, part: str = "") -> str:
-    """The partition key: `recipe@part` for a snapshot or rung, or just `recipe` for an asset of the whole recipe."""
+    """The partition key: `recipe@part` for a snapshot, rung or step, or `recipe` for an asset of the whole recipe."""
     return f"{recipe.name}@{part}" if part else recipe.name
 
 
@@ -95,7 +92,7 @@ def partitions_of(asset: Asset, recipe: Recipe) -> list[str]:
 
 
 def parts_of(asset: Asset, recipe: Recipe) -> list[str]:
-    """The names of a recipe's snapshots or rungs; one empty name if the asset is of the whole recipe.
+    """The names of a recipe's snapshots, rungs or kept steps; one empty name if the asset is of the whole recipe.
 
     An optional asset that the recipe does not ask for has no parts.
     """
@@ -103,6 +100,9 @@ def parts_of(asset: Asset, recipe: Recipe) -> list[str]:
         return [snapshot.name for snapshot in recipe.snapshots]
     if asset.scope == "rung":
         return [rung.name for rung in recipe.ladder.rungs]
+    if asset.scope == "step":
+        # The last one first: its training passes the others, if they are made when the base model is there already.
+        return [step_part(step) for step in reversed(recipe.pretrain.kept_steps)]
     return [""] if asks_for(recipe, *asset.sections) else []
 
 

@@ -89,8 +89,12 @@ def test_each_check_has_the_partitions_of_its_asset_and_says_what_it_asks(defs):
 
 def test_only_trainings_wait_for_each_other(defs):
     pools = {one.key.path[-1]: one.op.pool for one in defs.assets if isinstance(one, dg.AssetsDefinition)}
-    trained = {"base_model", "long_context_model", "ladder_model", "reference_model", "sft_model", "reward_model"}
-    assert {name for name, pool in pools.items() if pool == TRAINING_POOL} == {*trained, "aligned_model"}
+    trained = {"base_model", "kept_steps", "long_context_model", "ladder_model", "reference_model", "sft_model"}
+    assert {name for name, pool in pools.items() if pool == TRAINING_POOL} == {
+        *trained,
+        "reward_model",
+        "aligned_model",
+    }
     assert {pool for pool in pools.values() if pool} == {TRAINING_POOL}
 
 

@@ -137,7 +137,7 @@ def test_no_workers_named_means_one_a_core(tmp_path, monkeypatch):
 
 
 ON_GPUS = sorted(SHIPPED.glob("h*.yaml"))  # these name only what differs
-TRAININGS = ("base_model", "ladder_model", "reference_model", "long_context_model")
+TRAININGS = ("base_model", "kept_steps", "ladder_model", "reference_model", "long_context_model")
 
 
 @pytest.mark.parametrize("path", ON_GPUS, ids=lambda path: path.stem)

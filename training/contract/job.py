@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
@@ -114,6 +114,7 @@ class Job:
     libraries: dict[str, str] = field(default_factory=dict)
     code_revision: str = ""
     replaces: tuple[str, ...] = ()  # record digests of the lost or damaged artifact that this job makes again
+    on_the_way: tuple[Job, ...] = ()  # jobs whose artifacts this one makes too, before its own
 
     def settings_as(self, cls: type[T], key: str = "") -> T:
         """Return the settings, or the section `key` of them, as the frozen record `cls`."""
@@ -251,9 +252,10 @@ class Work:
 
     `path` is the artifact's folder: write files there under temporary names and rename them
     (`training.contract.files.writing.written`). `scratch` is a folder for checkpoints and other state. It survives a
-    kill and is removed after the commit.
+    kill and is removed after the commit. `commit` makes and commits the artifact of one of the job's `on_the_way`.
     """
 
     path: Path
     scratch: Path
     progress: Progress
+    commit: Callable[[Job, Callable[[Work], Outcome]], None] | None = None  # of a job of `on_the_way`, once it is made

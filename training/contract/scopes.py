@@ -10,6 +10,8 @@ from training.contract.stage import Input
 if TYPE_CHECKING:
     from training.recipe.recipe import Recipe
 
+KEPT_STEPS = "kept_steps"
+
 
 def asks_for(recipe: Recipe, *sections: str) -> bool:
     """Whether a recipe sets one of the fields named in `sections`, such as `sft.data`; True if none is named.
@@ -17,6 +19,11 @@ def asks_for(recipe: Recipe, *sections: str) -> bool:
     A recipe has no partition of an asset whose `Asset.sections` it does not ask for.
     """
     return not sections or any(bool(reduce(getattr, name.split("."), recipe)) for name in sections)
+
+
+def step_part(step: int) -> str:
+    """Return the part of a partition's key that names a kept step, such as `step-500`."""
+    return f"step-{step}"
 
 
 def last_model(recipe: Recipe) -> str:

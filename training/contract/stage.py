@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from training.contract.artifact import Artifact
     from training.recipe.recipe import Recipe
 
-Scope = Literal["snapshot", "recipe", "rung", "section"]
+Scope = Literal["snapshot", "recipe", "rung", "step", "section"]
 Which = Literal["same", "earlier", "every", "quality", "tokenizer"]
 Unnamed = Literal["all", "none"]
 Settings = Callable[["Recipe", str], dict[str, Any]]
@@ -113,7 +113,8 @@ class Asset:
     """One asset of the chain: the stage that makes it, its settings from the recipe, and its inputs.
 
     The UI shows `description`. `scope` decides the partitions: the snapshots of each recipe, the recipes, the rungs of
-    each recipe's ladder, or the recipes that set one of the fields in `sections` (training/contract/scopes.py).
+    each recipe's ladder, the steps that each recipe keeps, or the recipes that set one of the fields in `sections`
+    (training/contract/scopes.py).
     """
 
     name: str

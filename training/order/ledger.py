@@ -29,7 +29,7 @@ class LedgerEntry:
 
     first: int
     last: int  # included
-    reason: Literal["not_finite", "spike"]
+    reason: Literal["not_finite", "spike", "later"]  # later: than the step after which the model was kept
     onset: int
     seen_at: int
     loss: float | None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
@@ -43,6 +43,8 @@ class RunHooks:
     evaluation_steps: int | None = None  # steps between two evaluations on held-out text; None: EVALUATIONS in a run
     read_steps: int = 1  # most steps between two waits for the device
     looks: Looks | None = None  # what is measured at the steps that the recipe watches; None: nothing
+    keep: Mapping[int, Callable[[], None]] = field(default_factory=dict)  # called after the step by all processes
+    until: int | None = None  # the step after which the run ends; None: the plan's last one
 
     def is_looked_at(self, step: int) -> bool:
         """Whether the model is looked at after so many steps."""
@@ -78,13 +80,13 @@ def _run_steps(trainer: Trainer, watch: RunHooks, store: checkpoint.Store, asked
 
     Whether to save or stop after a step follows from the flags that all processes exchanged.
     """
-    steps, saved = trainer.plan.record.steps, time.monotonic()
+    steps, saved = watch.until or trainer.plan.record.steps, time.monotonic()
     alone = 0  # steps before this one are read one by one
     _compare_speeds(trainer, watch)
     if watch.looks is not None and trainer.state.position.step == 0:
         watch.progress.log(step=0, steps=steps, tokens=0, **watch.looks.at_model())
     while trainer.state.position.step < steps:
-        started = time.monotonic()
+        started, before = time.monotonic(), trainer.state.position.step
         is_due = trainer.world.is_first and not store.is_pending and started - saved > watch.checkpoint_seconds
         told = Told(stop=bool(asked), save=is_due, writing=store.is_writing)
         until = _read_at(trainer.state.position.step, steps, watch)
@@ -103,6 +105,9 @@ def _run_steps(trainer: Trainer, watch: RunHooks, store: checkpoint.Store, asked
         if report.spike is not None:
             _roll_back(trainer, watch, report.spike)
             continue
+        for step in range(before + 1, trainer.state.position.step + 1):
+            if step in watch.keep:
+                watch.keep[step]()
         if not report.told.writing:
             store.commit()
         if store.tell_failed(watch.warn):
@@ -125,7 +130,7 @@ def _read_at(step: int, steps: int, watch: RunHooks) -> int:
     def is_due(at: int) -> bool:
         evaluated = _is_one_of(at, steps, EVALUATIONS, every=watch.evaluation_steps)
         sampled = watch.sample is not None and _is_one_of(at, steps, TEXT_SAMPLES, every=watch.sample_steps)
-        return evaluated or sampled or watch.is_looked_at(at)
+        return evaluated or sampled or watch.is_looked_at(at) or at in watch.keep or at == watch.until
 
     most = step + watch.read_steps
     return next((at for at in range(step + 1, most) if is_due(at)), most)

@@ -19,6 +19,7 @@ from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.optim.outside_optimizers import KIND, outside_optimizer
 from training.pretrain.optim.settings import Schedule, UpdateRecipe, check_schedule
 from training.pretrain.spikes import SpikeRecipe
+from training.pretrain.watch.keep_settings import KeepRecipe
 from training.pretrain.watch.settings import WatchRecipe
 
 
@@ -58,6 +59,7 @@ class PretrainRecipe:
     min_loss_fall: float = 0.1  # gate, nats per token from start to end
     compute_budget: float | None = None  # most FLOPs of the training, for `tokens: auto`; None: no limit
     watch: WatchRecipe = field(default_factory=WatchRecipe)
+    keep: KeepRecipe = field(default_factory=KeepRecipe)
     # Of a loss: its settings; of one from outside, and of an optimizer from outside, also `from`.
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
     seed: int = 0
@@ -65,6 +67,7 @@ class PretrainRecipe:
     def __post_init__(self) -> None:
         self._check_settings()
         _ = self.batches  # checks itself
+        _ = self.kept_steps  # checks itself
 
     def _check_settings(self) -> None:
         if self.compute_budget is not None and (self.tokens != "auto" or self.compute_budget <= 0):
@@ -88,6 +91,20 @@ class PretrainRecipe:
             )
         self._parts.check_used([self.optimizer, self.loss], OPTIMIZERS, LOSSES)
         _ = self.own_settings, self.chosen_loss  # check themselves
+
+    @property
+    def kept_steps(self) -> tuple[int, ...]:
+        """The steps after which the model is kept. Raise RecipeError if the training cannot keep them."""
+        if not self.keep.is_asked:
+            return ()
+        if self.tokens == "auto":
+            raise RecipeError("pretrain.keep: its steps are partitions; give pretrain.tokens a number, not auto")
+        if self.spikes.deviations:
+            raise RecipeError(
+                "pretrain.keep: not with pretrain.spikes.deviations, because a training that goes back after a spike"
+                " would have kept a step that it then takes otherwise"
+            )
+        return self.keep.steps_of(self.batches.steps)
 
     @property
     def batches(self) -> BatchesRecipe:

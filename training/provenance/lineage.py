@@ -15,8 +15,9 @@ from typing import Any
 from training.contract import artifact
 from training.contract.artifact import Artifact, Damaged
 from training.contract.job import DataError, InputArtifact
+from training.contract.scopes import KEPT_STEPS
 from training.order.batches import PLAN_FILE, Plan, read_plan
-from training.order.ledger import LEDGER_FILE, Ledger, read_ledger
+from training.order.ledger import LEDGER_FILE, Ledger, LedgerEntry, read_ledger
 from training.provenance.file_verification import sound
 from training.provenance.index import Index, check_index
 from training.provenance.layout import FILES
@@ -175,12 +176,18 @@ def trainings_of(lineage: Lineage) -> list[Training]:
     """
     found = []
     for node in lineage.nodes.values():
-        if node.made is None and node.item.asset.endswith("_model"):
+        if not _is_trained(node):
+            continue
+        if node.made is None:
             raise DataError(node.problem)
-        plans = _plans_of(lineage, node)
-        if plans and node.item.asset.endswith("_model"):
-            found.append(Training(node, plans[0].usable, _opened_plan(plans[0]), _ledger_of(node.usable)))
+        if plans := _plans_of(lineage, node):
+            plan = _opened_plan(plans[0])
+            found.append(Training(node, plans[0].usable, plan, _ledger_of(node, plan)))
     return found
+
+
+def _is_trained(node: Node) -> bool:
+    return node.item.asset.endswith("_model") or node.item.asset == KEPT_STEPS
 
 
 def planned_of(lineage: Lineage) -> list[Training]:
@@ -201,12 +208,18 @@ def _opened_plan(node: Node) -> Plan:
     return read_plan(Path(own.path), digest=own.digest)
 
 
-def _ledger_of(item: InputArtifact) -> Ledger:
-    """Return the ledger of a training, which lists the steps that it skipped.
+def _ledger_of(node: Node, plan: Plan) -> Ledger:
+    """Return the ledger of a training, which lists the steps that it skipped, and those after the step it kept.
 
     A ledger file that is not in the artifact's record is ignored.
     """
-    return read_ledger(sound(item, LEDGER_FILE).parent) if LEDGER_FILE in item.files() else Ledger()
+    item = node.usable
+    ledger = read_ledger(sound(item, LEDGER_FILE).parent) if LEDGER_FILE in item.files() else Ledger()
+    if node.item.asset != KEPT_STEPS:
+        return ledger
+    first, last = item.record()["settings"]["kept"]["step"], plan.record.steps - 1
+    later = {"onset": first, "seen_at": first, "loss": None, "gradient_norm": None}
+    return ledger.with_entry(LedgerEntry(first=first, last=last, reason="later", **later))
 
 
 def _is_plan(node: Node) -> bool:

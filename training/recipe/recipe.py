@@ -35,6 +35,7 @@ from training.pretrain.models.shape import ExpertLayers, ModelRecipe
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.stages.doremi_settings import DoremiRecipe
 from training.pretrain.stages.long_context_settings import LongContextRecipe
+from training.pretrain.watch.keep_settings import KeepRecipe
 from training.pretrain.watch.settings import WatchRecipe
 from training.recipe.settings.automation import AutomationRecipe
 from training.recipe.settings.evaluation import EvaluationRecipe
@@ -157,6 +158,7 @@ class Recipe:
             "doremi.tokens": self.doremi.tokens,
             "ladder.rungs": self.ladder.rungs,
             "pretrain.watch.suites": self.pretrain.watch.suites,
+            "pretrain.keep": self.pretrain.keep.is_asked,
             "synthesis.generator: base_model": self.synthesis.prompts and self.synthesis.generator == "base_model",
         }
         if unfit := [name for name, given in needs.items() if given]:
@@ -315,6 +317,7 @@ class Recipe:
                 "objective": {"across_documents": given.across_documents},
                 "distill": DistillRecipe(),
                 "watch": WatchRecipe(),
+                "keep": KeepRecipe(),
                 "min_loss_fall": given.min_loss_fall,
                 "seed": given.seed,
                 **_given(given, "learning_rate", "muon_learning_rate"),
@@ -360,7 +363,7 @@ class Recipe:
         warmup = tuple(replace(phase, tokens=n) for phase, n in shares if n >= phase.global_batch_tokens)
         precision = "bf16" if self.pretrain.precision == "fp8" else self.pretrain.precision
         pretrain = {"tokens": tokens, "batch_warmup": warmup, "precision": precision, **given}
-        pretrain |= {"compute_budget": None, "watch": WatchRecipe()}
+        pretrain |= {"compute_budget": None, "watch": WatchRecipe(), "keep": KeepRecipe()}
         return {"model": shaped, "pretrain": pretrain, **OF_ONE_MODEL}
 
 

@@ -24,6 +24,7 @@ from training.contract.artifact import ARTIFACT_FILE, COPY_FILE, Artifact, Damag
 from training.contract.files.writing import regular_bytes
 from training.contract.job import DataError
 from training.contract.records import RecipeError
+from training.contract.scopes import KEPT_STEPS
 
 NAME = re.compile(r"(?P<fingerprint>[0-9a-f]{32})(?:\.(?P<aside>replaced|damaged)-\d+)?")
 IDENTITY = re.compile(r"(?<![0-9a-f])(?:[0-9a-f]{64}|[0-9a-f]{32})(?![0-9a-f])")  # a digest or a fingerprint
@@ -219,10 +220,15 @@ def _counted(folders: Sequence[Folder]) -> str:
 
 
 def by_references(root: Path, folders: Sequence[Folder]) -> Wanted:
-    """Return the artifacts that the references of all partitions name. A damaged one keeps all of its asset."""
+    """Return the artifacts that the references of all partitions name. A damaged one keeps all of its asset.
+
+    A reference to a kept step does not count: only recipes ask for steps.
+    """
     wanted = Wanted()
     for path in sorted((root / "refs").glob("*/*.json")):
         asset, partition = path.parent.name, path.stem
+        if asset == KEPT_STEPS:
+            continue
         try:
             found = read_reference(root, asset, partition)
         except Damaged as error:

@@ -17,11 +17,11 @@ from training.contract.files.checksums import digest_of
 from training.contract.files.objects import Objects
 from training.contract.job import DataError, InputArtifact
 from training.contract.records import no_such
-from training.contract.scopes import last_model
+from training.contract.scopes import KEPT_STEPS, last_model
 from training.provenance.lineage import lineage_of
 
 CORPUS, SCORES = "decontaminated_documents", "model_scores"
-MODELS = ("aligned_model", "sft_model", "long_context_model", "base_model")
+MODELS = ("aligned_model", "sft_model", "long_context_model", "base_model", KEPT_STEPS)
 
 
 def export(
@@ -29,25 +29,27 @@ def export(
     asset: str,
     target: Path | Objects,
     *,
+    step: str = "",
     tracking: Tracking,
     key: Path | None = None,
     named: str = "",
 ) -> list[str]:
     """Write an asset of a recipe (by default its last model) to `target`, and return the names of the files.
 
+    `step` is the part of a kept step, such as `step-500`, which is written instead, without scores.
     A model has its attestation beside it and, with a key, is signed. Raise DataError if the asset is no model and no
     corpus, if it is not made, if `target` is not empty, if the key cannot be used, or if Dagster, MLflow or descendants
     know another record of what is exported, of a model's card and scores, or of anything behind them. `named` is the
     name or path by which a person gave the recipe. In a store, an export of the same that was killed is gone on with.
     """
     recipe = comparison.recipe
-    asset = asset or last_model(recipe)
+    asset = asset or (KEPT_STEPS if step else last_model(recipe))
     if isinstance(target, Objects):
         asked = [[key, cell.fingerprint] for (name, key), cell in comparison.cells.items() if name == asset]
-        what = f"{asset} of {recipe.name} ({digest_of(asked)[:12]})"
+        what = f"{asset} of {partition_key(recipe, step)} ({digest_of(asked)[:12]})"
         # without this file, transformers and datasets read nothing there
         with sent_to(target, what, last="README.md" if asset == CORPUS else "config.json") as folder:
-            return export(comparison, asset, folder, tracking=tracking, key=key, named=named)
+            return export(comparison, asset, folder, step=step, tracking=tracking, key=key, named=named)
     if key is not None and asset == CORPUS:
         raise DataError("export: only models are signed; leave out --key")
     check_key(key)
@@ -58,9 +60,10 @@ def export(
     if asset not in MODELS:
         raise DataError(no_such(f"--asset {asset}: cannot be exported", asset, (*MODELS, CORPUS)))
     sources = [one.uri for one in (*recipe.sft.data, *recipe.preferences.data)]
-    model, card = (comparison.made(name, recipe.name, named=named) for name in (asset, "model_card"))
-    scored = comparison.cells.get((SCORES, recipe.name))
-    scores = comparison.made(SCORES, recipe.name, named=named) if scored and recipe.evaluation.suites else None
+    model = comparison.made(asset, partition_key(recipe, step), named=named)
+    card = comparison.made("model_card", recipe.name, named=named)
+    scored = not step and recipe.evaluation.suites and (SCORES, recipe.name) in comparison.cells
+    scores = comparison.made(SCORES, recipe.name, named=named) if scored else None
     _check_witnessed(comparison, tracking, model, card, *([scores] if scores else []))
     lineage = lineage_of(comparison.root, model)
     behind = [(node.made.path, node.made.record) for node in lineage.nodes.values() if node.made]

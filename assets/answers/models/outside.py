@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from assets.answers.trace.kept_step import kept_step
 from assets.registry.names import VERSION, not_registered
 from assets.services.signals import ends_with_this
 from assets.state.recipe_folders import find_recipe, load_recipe, recipe_folders
@@ -68,11 +69,13 @@ def _with_suites(evaluation: EvaluationRecipe, name: str) -> EvaluationRecipe:
 
 
 def model_folder(name: str, tracking: Tracking) -> Path:
-    """Return the folder of a model: a path, or NAME@ALIAS or NAME/VERSION of the registry, with or without `models:/`.
+    """Return the folder of a model: a path, RECIPE@step-N, or NAME@ALIAS or NAME/VERSION, with or without `models:/`.
 
     A path may also be that of an artifact with a folder `model/`. A folder that exists precedes a registered version of
     the same name. Raise DataError if no model is there, or if one of this project's is damaged.
     """
+    if (kept := kept_step(name, tracking.root)) is not None:
+        return whole_model(kept.path / "model")
     folder = _registered(name, tracking) if is_version(name) else local_path(name, "MODEL")
     folder = folder / "model" if (folder / "model" / "config.json").is_file() else folder
     if not (folder / "config.json").is_file():

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from assets.answers.trace.kept_step import recipe_and_step
 from assets.answers.trace.trace import Model, meant, versions_of
 from assets.state.cell import last_made
 from assets.state.chain import CHAIN
@@ -75,13 +76,13 @@ def _outdated(recipe: Recipe | None, root: Path, last: Node) -> tuple[str, ...]:
 
 
 def _recipe(asked: str, root: Path) -> Recipe | None:
-    """Return the recipe that a name means; None if it names a version or an artifact."""
-    folders = recipe_folders(root)
+    """Return the recipe that a name means, or a step of it; None if it names a version or an artifact."""
+    folders, name = recipe_folders(root), recipe_and_step(asked)[0]
     try:
-        find_recipe(asked, folders)
+        find_recipe(name, folders)
     except RecipeError:
         return None
-    return load_recipe(asked, folders)
+    return load_recipe(name, folders)
 
 
 def _recorded(made: Artifact) -> dict[str, Any]:

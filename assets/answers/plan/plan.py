@@ -41,6 +41,7 @@ from resources.compute.size import Size
 from resources.profile import Profile, ProfileError
 from training.contract.artifact import Artifact
 from training.contract.records import read_record
+from training.contract.scopes import KEPT_STEPS
 from training.order.batch_settings import BatchesRecipe
 from training.posttrain.rows.sorting import INSTRUCTIONS_FILE, TRAIN_FILE
 from training.posttrain.sft.settings import SftRecipe
@@ -103,7 +104,11 @@ def plan(
         *_scorings(comparison, profile, device, measures),
     ]
     predicted = {(one["asset"], one["partition"]): one["time"]["seconds"] for one in models}
-    rows = [_asset(cell, comparison.root, profile, predicted, rates) for cell in comparison.cells.values()]
+    rows = []
+    for cell in comparison.cells.values():
+        rows.append(_asset(cell, comparison.root, profile, predicted, rates))
+        if cell.asset == "base_model":
+            predicted |= _steps_again(comparison, rows[-1]["seconds"])
     for row in rows:
         for one in models:
             if (row["asset"], row["partition"]) == (one["asset"], one["partition"]) and one["time"]["seconds"] is None:
@@ -130,9 +135,10 @@ def _asset(
 ) -> dict[str, Any]:
     """Return state, seconds, node-hours and price of one cell; of a made cell, what it took."""
     size = profile.size_for(cell.asset)
-    made = last_made(cell, root)
+    is_again = cell.asset == KEPT_STEPS and cell.state != "made"  # a step that was kept on the way says nothing of it
+    made = None if is_again else last_made(cell, root)
     basis = "measured" if cell.state == "made" else "earlier artifact"
-    seconds = earlier_seconds(cell, root)
+    seconds = None if is_again else earlier_seconds(cell, root)
     if seconds is None:
         seconds, basis = predicted.get(cell.key), "predicted"
     if seconds is None:
@@ -151,6 +157,20 @@ def _asset(
         "price": None if node_hours is None or not size.price_per_hour else round(node_hours * size.price_per_hour, 6),
         "peak_memory_bytes": made.record.get("cost", {}).get("peak_memory_bytes") if made is not None else None,
     }
+
+
+def _steps_again(comparison: Comparison, seconds: float | None) -> dict[tuple[str, str], float | None]:
+    """Return the seconds of each missing kept step, given those of the base model's training.
+
+    They are none on the way of that training. Once it is made, one training up to the last missing step makes them all.
+    """
+    batches, base = comparison.recipe.pretrain.batches, comparison.cells["base_model", comparison.recipe.name]
+    missing = [cell for cell in comparison.cells.values() if cell.asset == KEPT_STEPS and cell.state != "made"]
+    found: dict[tuple[str, str], float | None] = {cell.key: 0.0 for cell in missing}
+    if base.state == "made" and missing:  # the last step is listed first
+        step = missing[0].settings["kept"]["step"]
+        found[missing[0].key] = None if seconds is None else seconds * step / batches.steps
+    return found
 
 
 def _node_hours(made: Artifact | None, size: Size, seconds: float | None) -> float | None:
@@ -300,7 +320,7 @@ def _training(
         steps=batches.steps if batches else None,
         flops=flops or None,
         time=_training_time(cell, trainings, batches, size, gpu, mfu, flops, comparison),
-        disk=disk_bytes(shape, recipe.pretrain, kept=KEPT_CHECKPOINTS),
+        disk=disk_bytes(shape, recipe.pretrain, kept=KEPT_CHECKPOINTS, steps=len(recipe.pretrain.kept_steps)),
         layouts=[_layout(*fit) for fit in fitting],
         measured=held,
         not_measured=why_not,

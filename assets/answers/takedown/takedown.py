@@ -90,6 +90,7 @@ NOT_ERASED = (
 )
 MOST_BAD_LINES, MOST_EXAMPLES, MOST_IN_TAG = 20, 5, 7
 WITHDRAWN_TAG = "upstream_withdrawn"
+ON_PAGES = ("base_model", "kept_steps", "long_context_model")  # trained on pages
 LAST = ("text_index", "provenance_index", "corpus_summary")
 
 
@@ -451,7 +452,7 @@ def _models(
                 by_model[made.fingerprint] = str(error)
         return by_model[made.fingerprint]
 
-    on_pages = artifacts_under(root, lambda asset: asset in ("base_model", "long_context_model"), problems.append)
+    on_pages = artifacts_under(root, lambda asset: asset in ON_PAGES, problems.append)
     for made in on_pages:
         own = seen(made)
         if isinstance(own, str):

@@ -26,10 +26,12 @@ def _step(told: Mapping[str, Any]) -> Iterator[str]:
         f" {told['sequence_length']} tokens, {count(len(documents), 'document')}, {tokens:,} tokens"
     )
     if not told["trained"]:
-        yield (
-            f"This step was skipped ({', '.join(told['skipped'])}): it is in the ledger and did not change the"
-            " weights. Its documents would have been:"
+        why = (
+            "comes after the step that is kept"
+            if "later" in told["skipped"]
+            else f"was skipped ({', '.join(told['skipped'])}): it is in the ledger"
         )
+        yield f"This step {why} and did not change the weights. Its documents would have been:"
     for one in documents:
         yield ""
         yield from _where(one)
@@ -152,8 +154,10 @@ def _seen(seen: Mapping[str, Any]) -> str:
     if seen["held_out"]:
         return f"  {seen['training']}: held out; no step trains on it"
     steps = sorted({one["step"] for one in seen["steps"] if not one["skipped"]})
-    skipped = sorted({one["step"] for one in seen["steps"] if one["skipped"]})
+    later = sorted({one["step"] for one in seen["steps"] if "later" in one["skipped"]})
+    skipped = sorted({one["step"] for one in seen["steps"] if one["skipped"]} - {*later})
     also = f"; steps {_ranges(skipped)} were skipped" if skipped else ""
+    also += f"; steps {_ranges(later)} come after the kept one" if later else ""
     if not steps:
         return f"  {seen['training']}: in a shard, and no step trained on it{also}"
     return (

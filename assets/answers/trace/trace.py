@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from assets.answers.trace.kept_step import kept_step
 from assets.answers.trace.lines import lines_of
 from assets.answers.trace.owned_domains import has_owner
 from assets.registry.names import VERSION, not_registered
@@ -136,11 +137,13 @@ def versions_of(tracking: Tracking) -> list[Registered]:
 def meant(model: str, root: Path, versions: Sequence[Registered]) -> Model:
     """Return the model that a person named.
 
-    The name is an artifact, NAME@ALIAS, NAME/VERSION, a recipe, or a registered name.
+    The name is an artifact, RECIPE@step-N, NAME@ALIAS, NAME/VERSION, a recipe, or a registered name.
     """
     bring_records(root)
     if (found := ARTIFACT.fullmatch(model)) and found["asset"] in CHAIN:
         return _artifact(found["asset"], found["fingerprint"], root)
+    if (kept := kept_step(model, root)) is not None:
+        return Model(title=model, made=(kept,))
     if found := VERSION.fullmatch(model):
         return _version(found["name"], found["alias"] or "", found["version"] or "", root, versions)
     folders = recipe_folders(root)

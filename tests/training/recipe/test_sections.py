@@ -52,6 +52,7 @@ READERS = {
     "training.pretrain.objectives.settings": "pretrain doremi extend",
     "training.pretrain.optim.average_settings": "pretrain doremi extend",
     "training.pretrain.spikes": "pretrain doremi extend",
+    "training.pretrain.watch.keep_settings": "pretrain doremi extend",
     "training.pretrain.watch.settings": "pretrain doremi extend",
     "training.recipe.settings.promote": "promote",
     "training.recipe.settings.provider": "",

@@ -30,11 +30,12 @@ def commit(
     ranks: dict[str, Any],
     seconds: float,
     node_hours: float,
+    cpu_before: float = 0.0,
 ) -> None:
     """Write `artifact.json` with the manifest `files` and the fields `ranks`; then the artifact counts as made.
 
-    `ranks` are the fields about ranks, and about files that are kept for later jobs. Raise LeaseHeld if the lease was
-    lost.
+    `ranks` are the fields about ranks, and about files that are kept for later jobs. `cpu_before` are the CPU seconds
+    that this process spent on something else. Raise LeaseHeld if the lease was lost.
     """
     record = {
         "asset": job.asset,
@@ -64,7 +65,7 @@ def commit(
         **({"guards": write_record(job.guards)} if job.guards else {}),
         **({"replaces": list(job.replaces)} if job.replaces else {}),
         "seconds": round(seconds, 3),
-        "cost": _cost(folder, seconds) | _charge(job, node_hours),
+        "cost": _cost(folder, seconds, cpu_before) | _charge(job, node_hours),
     }
     with lease.kept():
         remove_leftovers(folder, (*outcome.files, *outcome.beside.values()))
@@ -89,14 +90,19 @@ def with_numerics(job: Job, stage: Stage, outcome: Outcome, work: Work) -> Outco
     return replace(outcome, numerics=numerics.recorded(job, work) | alone)
 
 
-def _cost(folder: Path, seconds: float) -> dict[str, float]:
+def cpu_seconds() -> float:
+    """Return the CPU seconds of this process and of its children that have ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def _cost(folder: Path, seconds: float, cpu_before: float) -> dict[str, float]:
     """Return the wall seconds of this attempt, the sum of its CPU seconds, and the largest memory of a process (bytes).
 
     Sum and largest memory include ranks that ran in other processes.
     """
     elsewhere = [spent for spent in spent_on_ranks(folder) if spent["pid"] != os.getpid()]
-    times = os.times()
-    own = times.user + times.system + times.children_user + times.children_system
+    own = cpu_seconds() - cpu_before
     return {
         "wall_seconds": round(seconds, 3),
         "cpu_seconds": round(own + sum(spent["cpu_seconds"] for spent in elsewhere), 3),

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,8 +19,8 @@ from training.contract.process.lifetime import SignsOfLife, leaving_process_grou
 from training.contract.progress import Progress
 from training.contract.records import RecipeError
 from training.contract.running import reuse
-from training.contract.running.commit import commit, node_hours_of, with_balance, with_numerics
-from training.contract.running.lease import Lease
+from training.contract.running.commit import commit, cpu_seconds, node_hours_of, with_balance, with_numerics
+from training.contract.running.lease import Lease, LeaseHeld
 from training.contract.running.leftovers import remove_state
 from training.contract.running.marks import files_of, marks_in, spent_on_ranks
 from training.contract.running.ranks import contained_parts, module_of, run_array_task, run_phases, work_in
@@ -77,7 +78,7 @@ def run_job(
         log.warning("stage %s runs in one process; the other %d have nothing to do", stage.name, processes - 1)
     with Lease(folder, say_waiting=partial(_say_waiting, folder)) as lease:
         if artifact.find(folder) is None:  # another process may have finished between the look above and the lease
-            _run_and_commit(job, stage, folder, lease, missing_share)
+            _run_and_commit(job, stage, stages, folder, lease, missing_share)
     return 0
 
 
@@ -87,9 +88,44 @@ def _say_waiting(folder: Path, owner: str) -> None:
     progress.close()
 
 
-def _run_and_commit(job: Job, stage: Stage, folder: Path, lease: Lease, missing_share: float) -> None:
+def _commit_on_the_way(stages: Mapping[str, Stage], work: Work, job: Job, make: Callable[[Work], Outcome]) -> None:
+    """Make and commit the artifact of `job`, which another job makes on its way, unless somebody else makes it.
+
+    `work` is that of the other job, which noted code and numerics.
+    """
+    stage, folder = stages[job.stage], Path(job.output)
+    try:
+        with Lease(folder) as lease:
+            if artifact.find(folder) is None:
+                _commit_part(job, stage, folder, lease, work, make)
+    except LeaseHeld as error:
+        work.progress.message(f"{job.asset} [{job.partition}] is left to another run: {error}")
+    remove_state(folder)
+
+
+def _commit_part(
+    job: Job, stage: Stage, folder: Path, lease: Lease, work: Work, make: Callable[[Work], Outcome]
+) -> None:
+    write_job(job, folder / "job.json")
+    started, before, own = time.monotonic(), cpu_seconds(), work_in(folder)
+    try:
+        outcome = with_numerics(job, stage, make(own), work)
+    finally:
+        own.progress.close()
+    files, seconds = artifact.manifest(folder, outcome.files, {}), time.monotonic() - started
+    code = made_by.recorded(work, *modules_of(stage, job.settings), ranks=[])
+    store_files(folder, files)
+    node_hours = node_hours_of(job, stage, seconds, 0.0)
+    spent = {"seconds": seconds, "node_hours": node_hours, "cpu_before": before}
+    commit(job, outcome, folder, lease, files=files, code=code, ranks={}, **spent)
+
+
+def _run_and_commit(
+    job: Job, stage: Stage, stages: Mapping[str, Stage], folder: Path, lease: Lease, missing_share: float
+) -> None:
     write_job(job, folder / "job.json")
     work = work_in(folder)
+    work = replace(work, commit=partial(_commit_on_the_way, stages, work))
     lease.goes_on = SignsOfLife(lambda: work.progress.num_lines, job.run.hang_seconds)
     work.progress.opened()
     (bring_marks if stage.in_ranks else bring_state)(folder)

@@ -303,12 +303,13 @@ def host_bytes(training: Pretraining, run: Any) -> Needed:
     }
 
 
-def disk_bytes(config: ModelConfig, recipe: PretrainRecipe, *, kept: int) -> Needed:
-    """Return the bytes of a training on disk at one time: checkpoints, of which one is half written, and the export."""
+def disk_bytes(config: ModelConfig, recipe: PretrainRecipe, *, kept: int, steps: int = 0) -> Needed:
+    """Return the bytes of a training on disk: checkpoints, of which one is half written, the export, and kept steps."""
     whole = FP32 * config.parameter_count
     held = whole + optimizer_bytes(config, recipe.optimizer_part) + (whole if recipe.average.kind != "none" else 0)
     checkpoints = kept + 1 + (OF_A_ROLLBACK if recipe.spikes.deviations else 0)
-    return {f"{checkpoints} checkpoints": checkpoints * held, "export": whole}
+    steps_kept = {f"{steps} kept steps": steps * whole} if steps else {}
+    return {f"{checkpoints} checkpoints": checkpoints * held, "export": whole, **steps_kept}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

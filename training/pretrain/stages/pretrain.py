@@ -8,6 +8,7 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from training.contract.artifact import write_text
+from training.contract.artifact import find, write_text
 from training.contract.identity import numerics
 from training.contract.job import Gate, Job, Outcome, RefusedInput, Work
 from training.contract.model_files import number_of_weights
@@ -112,7 +113,7 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
         computed = replace(recipe, precision="fp32") if fallback else recipe
         check_room(shape, computed, plan, job, world, taught_by)
         store = Store(work.scratch / CHECKPOINTS_FOLDER, world)
-        check_disk("pretrain", disk_bytes(shape, recipe, kept=store.kept), work.path)
+        check_disk("pretrain", disk_bytes(shape, recipe, kept=store.kept, steps=_missing(job)), work.path)
         store.tidy()
         model = meta_decoder(shape)  # no process ever holds the whole model
         trainer = Trainer(
@@ -165,6 +166,12 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
             evaluation_steps=job.run.evaluation_steps,
             read_steps=job.run.read_steps,
             looks=looks_of(job, trainer),
+            keep={
+                step: partial(keep, one, work, trainer, sidecars)
+                for one in job.on_the_way
+                if (step := step_of(one)) is not None
+            },
+            until=step_of(job),
         )
         if watch.looks is not None:
             work.progress.message(str(watch.looks))
@@ -172,7 +179,8 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
         with watched(rank=world.rank, size=world.size, seconds=job.run.hang_seconds, messages=hangs) as trainer.alive:
             train(trainer, watch)
             work.progress.phase(WRITING)
-            use_average(trainer.optimizers)
+            if step_of(job) is None:
+                use_average(trainer.optimizers)
             measured, compared = held_out(trainer), trained_logits(trainer)
             if watch.looks is not None and (answers := watch.looks.answers()):
                 step, steps = trainer.state.position.step, plan.record.steps
@@ -187,6 +195,36 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
             exported = export_model(job, work, trainer, weights)
         notes = _notes(trainer, broken, resumed_at)
         return _finish(job, work, trainer, exported, compared, measured, notes, sidecars)
+
+
+def _missing(job: Job) -> int:
+    """Return how many of the steps that are kept on the way are not committed yet."""
+    return sum(find(Path(one.output)) is None for one in job.on_the_way)
+
+
+def step_of(job: Job) -> int | None:
+    """Return the step after which the model of a job is kept; None if it is that of the whole training."""
+    return job.settings.get("kept", {}).get("step")
+
+
+def keep(job: Job, work: Work, trainer: Trainer, sidecars: Sidecars) -> None:
+    """Commit the model as it is now as the artifact of `job`, unless it is there; all processes must call this.
+
+    `work` is that of the training.
+    """
+    if trainer.world.first_said("there" if find(Path(job.output)) is not None else ""):
+        return
+    measured, compared = held_out(trainer), trained_logits(trainer)
+    weights = alive_through(wholes(trainer.model, trainer.pieces), trainer.alive)
+
+    def made(own: Work) -> Outcome:
+        exported = export_model(job, own, trainer, weights)
+        return _finish(job, own, trainer, exported, compared, measured, _notes(trainer, (), 0), sidecars)
+
+    if trainer.world.is_first:
+        assert work.commit is not None, "the runner gives it"
+        work.commit(job, made)
+    deque(weights, maxlen=0)  # takes part in the messages by which the first process gets each weight
 
 
 def looks_of(job: Job, trainer: Trainer) -> Looks | None:
@@ -446,7 +484,11 @@ def _finish(
     return Outcome(
         files=(*exported, *_write_ledger(work, ledger, sidecars)),
         metrics=metrics,
-        gates=(_loss_gate(start, end, trainer.recipe.min_loss_fall, ledger), _export_gate(comparison)),
+        gates=(
+            # A kept step may be an early one, whose loss has not fallen yet.
+            _loss_gate(start, end, trainer.recipe.min_loss_fall if step_of(job) is None else None, ledger),
+            _export_gate(comparison),
+        ),
         notes=notes,
     )
 
@@ -474,8 +516,8 @@ def _overall_bits_per_byte(plan: Plan, held_out: dict[str, float]) -> float:
     return sum(value * sizes[name] for name, value in bits.items()) / sum(sizes[name] for name in bits)
 
 
-def _loss_gate(start: float, end: float, min_fall: float, ledger: Ledger) -> Gate:
-    """Check that the loss is finite and fell by at least `min_fall` nats.
+def _loss_gate(start: float, end: float, min_fall: float | None, ledger: Ledger) -> Gate:
+    """Check that the loss is finite and, unless `min_fall` is None, fell by at least `min_fall` nats.
 
     The fall is measured from the first step to the mean of the last ones. The evidence includes the number of
     skipped steps and of rollbacks.
@@ -488,7 +530,8 @@ def _loss_gate(start: float, end: float, min_fall: float, ledger: Ledger) -> Gat
         "skipped_steps": len(ledger.steps),
         "rollbacks": ledger.rollbacks,
     }
-    return Gate(name="loss_finite_and_falling", passed=is_finite and start - end >= min_fall, evidence=evidence)
+    has_fallen = min_fall is None or start - end >= min_fall
+    return Gate(name="loss_finite_and_falling", passed=is_finite and has_fallen, evidence=evidence)
 
 
 def _export_gate(comparison: export.LogitDifference) -> Gate:

@@ -12,6 +12,7 @@ from training.contract.user_input.places import local_path
 from training.data.sections import sections, with_parts
 from training.order.held_out_needed import held_out_asked, held_out_there
 from training.pretrain.stages.long_context_settings import LongContextRecipe
+from training.pretrain.watch.keep_settings import KeepRecipe
 from training.pretrain.watch.settings import WatchRecipe
 
 if TYPE_CHECKING:
@@ -73,7 +74,8 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
 
     del part
     pretrain, watch, distill = recipe.pretrain, recipe.pretrain.watch, recipe.pretrain.distill
-    settings: dict[str, Any] = {"model": recipe.model, "pretrain": replace(pretrain, watch=WatchRecipe())}
+    plain = replace(pretrain, watch=WatchRecipe(), keep=KeepRecipe())
+    settings: dict[str, Any] = {"model": recipe.model, "pretrain": plain}
     if watch != WatchRecipe():
         settings["watch"] = watch
     if distill.teacher:
@@ -81,6 +83,12 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
         settings["pretrain"] = replace(settings["pretrain"], distill=replace(distill, teacher=None))
         settings["teacher"] = {"digest": model_digest(folder), "path": str(folder)}
     return with_parts(settings)
+
+
+def _of_step(recipe: Recipe, part: str) -> dict[str, Any]:
+    """Return the settings of the base model, and the step after which it is kept; `part` is as `step-500`."""
+    unwatched = replace(recipe, pretrain=replace(recipe.pretrain, watch=WatchRecipe(), keep=KeepRecipe()))
+    return _settings(unwatched, "") | {"kept": {"step": int(part.removeprefix("step-"))}}
 
 
 def _of_rung(recipe: Recipe, rung: str) -> dict[str, Any]:
@@ -139,6 +147,19 @@ ASSETS = (
         settings=_settings,
         inputs=(Input(asset="training_plan"), *_TOKENS, Input(asset="adopted_model")),
         guards=(*CLEAN_DATA, Input(asset="watched_items")),
+    ),
+    Asset(
+        name="kept_steps",
+        stage=PRETRAIN,
+        description=(
+            "The base model as it was after a step, in the transformers layout. Its training writes it on the way; a "
+            "step that is asked for later is made by training again up to it."
+        ),
+        group="pretraining",
+        scope="step",
+        settings=_of_step,
+        inputs=(Input(asset="training_plan"), *_TOKENS, Input(asset="adopted_model")),
+        guards=(*CLEAN_DATA, Input(asset="base_model")),
     ),
     Asset(
         name="reference_model",

@@ -39,7 +39,7 @@ class WatchRecipe:
         """Return the steps, from 0 to `steps`, after which the model is measured; empty if nothing is watched."""
         if self.every is None:
             return frozenset()
-        places = _spaced_by_logarithm(steps) if self.every == "log" else range(0, steps, self.every)
+        places = spaced_by_logarithm(steps) if self.every == "log" else range(0, steps, self.every)
         return frozenset((0, *places, steps))
 
 
@@ -47,7 +47,8 @@ def _idle(names: list[str], why: str) -> str:
     return f"{', '.join(f'pretrain.watch.{name}' for name in names)}: without effect, because {why}"
 
 
-def _spaced_by_logarithm(steps: int) -> Iterator[int]:
+def spaced_by_logarithm(steps: int) -> Iterator[int]:
+    """Yield 1, 2, 3, 4, 6, 8, 11 and so on below `steps`: POINTS_PER_DOUBLING steps at each doubling."""
     for number in count():
         place = round(2 ** (number / POINTS_PER_DOUBLING))
         if place >= steps:

@@ -136,7 +136,7 @@ def test_processor_time_is_that_of_the_job_its_ended_children_and_ranks_in_other
     for rank, pid in enumerate((os.getpid(), 1)):
         spent = {"pid": pid, "cpu_seconds": 16, "peak_memory_bytes": 0}
         write_sealed(mark_path(tmp_path, rank), {"spent": spent})
-    assert commit._cost(tmp_path, 1.0)["cpu_seconds"] == 1 + 2 + 4 + 8 + 16
+    assert commit._cost(tmp_path, 1.0, 0.5)["cpu_seconds"] == 1 + 2 + 4 + 8 - 0.5 + 16
 
 
 def test_what_earlier_ranks_took_is_paid_too(tmp_path, stages):

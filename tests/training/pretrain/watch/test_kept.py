@@ -1,0 +1,155 @@
+"""Steps of a training that are kept as artifacts of their own."""
+
+from __future__ import annotations
+
+import dataclasses
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.training.pretrain import tiny
+from training.contract.artifact import decided_of, find
+from training.contract.job import write_job
+from training.contract.records import RecipeError
+from training.contract.running.lease import Lease
+from training.contract.running.runner import run_job
+from training.pretrain.watch.keep_settings import KeepRecipe
+from training.stages import STAGES
+
+PLAIN = dataclasses.replace(tiny.PRETRAIN, precision="fp32", optimizer="adamw")
+STEPS = (3, 7)
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory):
+    return tiny.TinyChain(tmp_path_factory.mktemp("chain"), pretrain=PLAIN)
+
+
+def keeping(chain, name, steps=STEPS):
+    """The job of a training that keeps steps on its way."""
+    job = chain.job(name, threads=1, checkpoint_seconds=0.0)
+    return dataclasses.replace(job, on_the_way=tuple(kept(chain, job, step) for step in steps))
+
+
+def kept(chain, job, step):
+    """The job of one kept step."""
+    called = {"asset": "kept_steps", "partition": f"tiny@step-{step}", "fingerprint": f"{job.fingerprint}-{step}"}
+    output = str(chain.root / "kept_steps" / called["fingerprint"])
+    return dataclasses.replace(job, **called, settings=job.settings | {"kept": {"step": step}}, output=output)
+
+
+@pytest.fixture(scope="module")
+def straight(chain):
+    """A training that kept its steps without a stop."""
+    job = keeping(chain, "straight")
+    assert run_job(job, STAGES) == 0
+    return job
+
+
+def made(job):
+    return [find(Path(one.output)) for one in (*job.on_the_way, job)]
+
+
+def test_a_training_keeps_its_steps_and_makes_the_same_model(chain, straight):
+    plain = chain.job("plain", threads=1)
+    assert run_job(plain, STAGES) == 0
+    *steps, last = made(straight)
+    assert last.digest == find(Path(plain.output)).digest
+    for step, one in zip(STEPS, steps, strict=True):
+        assert (one.record["asset"], one.record["partition"]) == ("kept_steps", f"tiny@step-{step}")
+        assert one.record["metrics"]["steps"] == step and one.record["metrics"]["tokens"] == step * 256
+        assert all(gate["passed"] for gate in one.record["gates"]) and one.record["numerics"] == last.record["numerics"]
+        assert [item["asset"] for item in one.record["inputs"]] == ["training_plan", "token_shards", "tokenizer"]
+    assert len({one.digest for one in (*steps, last)}) == 3
+
+
+def test_a_step_that_is_asked_for_later_is_the_same_artifact(chain, straight):
+    alone = dataclasses.replace(straight.on_the_way[1], output=str(chain.root / "kept_steps" / "alone"))
+    assert run_job(alone, STAGES) == 0
+    ours, theirs = find(Path(alone.output)), made(straight)[1]
+    assert ours.digest == theirs.digest
+    assert ours.record["metrics"].keys() == theirs.record["metrics"].keys()
+    assert decided_of(ours.record)["metrics"] == decided_of(theirs.record)["metrics"]
+    assert decided_of(ours.record)["gates"] == decided_of(theirs.record)["gates"]
+
+
+# Where a process dies: the function that it was about to call for so many times.
+DYING = """
+import importlib, os, signal, sys
+from training.contract.job import read_job
+from training.contract.running.runner import run_job
+from training.stages import STAGES
+place, number, job = sys.argv[1].partition(":"), int(sys.argv[2]), sys.argv[3]
+module, calls = importlib.import_module(place[0]), []
+called = getattr(module, place[2])
+def dying(*arguments, **named):
+    calls.append(1)
+    if len(calls) == number:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return called(*arguments, **named)
+setattr(module, place[2], dying)
+run_job(read_job(job), STAGES)
+"""
+MOMENTS = [
+    ("training.pretrain.stages.pretrain:keep", 2),  # after step 7, before anything of it is written
+    ("training.pretrain.stages.pretrain:export_model", 1),
+    ("training.contract.running.runner:commit", 1),  # its files are there, and its record is not
+    ("training.contract.running.runner:remove_state", 2),  # it is committed, and the checkpoint of this step is not
+    ("training.contract.running.runner:commit", 3),  # both steps are committed, and the model itself is not
+]
+
+
+@pytest.mark.parametrize(("place", "number"), MOMENTS)
+def test_a_killed_training_neither_loses_nor_doubles_a_step(chain, straight, tmp_path, place, number):
+    job = keeping(chain, f"killed-{place.rpartition(':')[2]}")
+    write_job(job, tmp_path / "job.json")
+    argv = [sys.executable, "-c", DYING, place, str(number), str(tmp_path / "job.json")]
+    died = subprocess.run(argv, check=False, capture_output=True, text=True)
+    assert died.returncode == -signal.SIGKILL, died.stderr
+    records = {one.path: one.record for one in made(job) if one is not None}
+    assert run_job(job, STAGES) == 0
+    assert [one.digest for one in made(job)] == [one.digest for one in made(straight)]
+    assert all(find(path).record == record for path, record in records.items())
+
+
+def test_a_step_that_another_run_makes_is_left_to_it(chain):
+    job = keeping(chain, "beside")
+    other = Lease(Path(job.on_the_way[0].output))
+    with other:
+        assert run_job(job, STAGES) == 0
+    first, second, last = made(job)
+    assert first is None and second is not None and last is not None
+    assert "tiny@step-3] is left to another run" in Path(job.output, "messages.jsonl").read_text()
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"steps": "log"}, (1, 2, 3, 4, 6, 8, 11)),
+        ({"every": 5}, (5, 10)),
+        ({"steps": (7, 3, 7)}, (3, 7)),
+        ({}, ()),
+    ],
+)
+def test_steps_are_kept_by_logarithm_by_number_or_by_name(settings, expected):
+    assert KeepRecipe(**settings).steps_of(12) == expected
+
+
+@pytest.mark.parametrize(
+    ("keep", "more", "said"),
+    [
+        ({"steps": (3, 12)}, {}, "pretrain.keep: 12; the training ends after step 12 with its own model"),
+        ({"every": 50}, {}, "pretrain.keep: 50; the training ends after step 12 with its own model"),
+        ({"steps": (0, 3)}, {}, "pretrain.keep.steps: 0; at least 1 is right"),
+        ({"every": 0}, {}, "pretrain.keep.every=0; at least 1 is right, or null for none"),
+        ({"every": 2, "steps": "log"}, {}, "pretrain.keep: steps and every; name one of them"),
+        ({"every": 2}, {"tokens": "auto"}, "pretrain.keep: its steps are partitions; give pretrain.tokens a number"),
+    ],
+)
+def test_steps_that_no_training_keeps_are_refused(keep, more, said):
+    with pytest.raises(RecipeError) as error:
+        dataclasses.replace(PLAIN, keep=KeepRecipe(**keep), **more)
+    assert said in str(error.value)
