@@ -6,7 +6,6 @@ is outdated, also a training that took a month. Such work is repeated only if a 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -17,6 +16,7 @@ from assets.state.cell import BEGINS_ANEW, Cell, Comparison
 from assets.state.chain import CHAIN, trains
 from assets.state.reasons import as_read, reasons_of
 from assets.state.references import look
+from assets.state.requested_settings import asked_settings
 from training.contract import artifact
 from training.contract.artifact import Artifact
 from training.contract.job import DataError, read_job
@@ -43,8 +43,9 @@ class Changes:
 
     def explained(self) -> str:
         """Return why work would be repeated without a change of the recipe; empty if it would not."""
-        more = len(self.by_code) - MOST_SHOWN
-        shown = "; ".join(self.by_code[:MOST_SHOWN]) + (f"; and {more} more" if more > 0 else "")
+        lines = list(dict.fromkeys(self.by_code))  # once for all snapshots
+        more = len(lines) - MOST_SHOWN
+        shown = "; ".join(lines[:MOST_SHOWN]) + (f"; and {more} more" if more > 0 else "")
         whys = [f"it was made by another version of the code ({shown})"] if self.by_code else []
         if self.unknown:
             whys.append(f"whether a field differs cannot be told of what is gone or damaged: {', '.join(self.unknown)}")
@@ -138,7 +139,7 @@ def changes_since(made: Artifact, cell: Cell, comparison: Comparison) -> Changes
 def _compare(record: Mapping[str, Any], cell: Cell, changes: Changes) -> None:
     """Add the differences between one record and its cell."""
     stage = CHAIN[cell.asset].stage
-    old, new = as_read(record["settings"], json.loads(json.dumps(cell.settings)))
+    old, new = (asked_settings(stage, one) for one in as_read(record["settings"], cell.settings))
     by_code = differences(old.pop(_OF_THE_CODE, {}), new.pop(_OF_THE_CODE, {}), _OF_THE_CODE)
     by_code += differences(record["libraries"], stage.library_versions(), "libraries")
     by_code += differences(record["stage_version"], stage.version, "stage_version")

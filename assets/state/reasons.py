@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from assets.state.chain import CHAIN
+from assets.state.requested_settings import without_places
 from training.contract.artifact import ARTIFACT_FILE, Artifact
 from training.contract.identity.numerics import change, in_words
 from training.contract.records import RecipeError, differences, read_record, write_record
@@ -35,7 +36,7 @@ def reasons_of(
 ) -> tuple[str, ...]:
     """Return how the record of an artifact or a job differs from the recipe, one line for each field."""
     stage = declared.stage
-    lines = differences(*as_read(record["settings"], json.loads(json.dumps(settings))))
+    lines = differences(*(without_places(stage, one) for one in as_read(record["settings"], settings)))
     lines += differences(record["libraries"], stage.library_versions(), "libraries")
     if record["stage_version"] != stage.version:
         lines.append(f"stage_version: {record['stage_version']} → {stage.version}")
@@ -57,7 +58,7 @@ def as_read(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[dict[str, A
     The record may lack fields that the present code has, which then have their defaults. So only a person's changes
     remain.
     """
-    sections: tuple[dict[str, Any], dict[str, Any]] = ({**old}, {**new})
+    sections: tuple[dict[str, Any], dict[str, Any]] = ({**old}, json.loads(json.dumps(new)))
     for name in old.keys() & new.keys() & _RECORDS.keys():
         try:
             old_section, new_section = (write_record(read_record(_RECORDS[name], one[name])) for one in (old, new))

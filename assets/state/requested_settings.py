@@ -12,14 +12,18 @@ from training.contract.stage import Stage
 def asked_settings(stage: Stage, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return the part of `settings` that the fingerprint covers: the values that differ from their defaults.
 
-    Fields that the stage declares as locations or context, such as paths, are left out. A local file is identified by
-    its checksum instead of its path.
+    A local file is identified by its checksum instead of its path.
     """
+    files = settings.get("data", {})
+    return replaced(without_places(stage, settings), {uri: f"sha256:{files[uri]}" for uri in files if _is_local(uri)})
+
+
+def without_places(stage: Stage, settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the same without the fields that the stage declares as locations or context, files by their paths."""
     asked = {name: differing_from_defaults(section) for name, section in settings.items() if name not in stage.context}
     for place in stage.locations:
         _remove(asked, place)
-    files = settings.get("data", {})
-    return replaced(asked, {uri: f"sha256:{files[uri]}" for uri in files if _is_local(uri)})
+    return asked
 
 
 def _remove(value: Any, place: tuple[str, ...]) -> None:

@@ -66,7 +66,7 @@ def test_a_run_refuses_to_repeat_a_training_that_nobody_asked_for(made):
     ran = pedigree("run", str(made / "own.yaml"), root=made / "root")
     assert ran.code == 2 and "Traceback" not in ran.errors and ran.answer["ok"] is False, ran.errors
     assert "base_model [own] is trained" in ran.answer["error"]
-    assert "extracted_documents: stage_version: 'earlier' → " in ran.answer["error"]
+    assert ran.answer["error"].count("extracted_documents: stage_version: 'earlier' → ") == 1  # of two snapshots
     assert "--start-anew" in ran.answer["error"]
     assert asked(made).cells["extracted_documents", "own@kitchen-1"].artifact is None  # nothing was begun
 
@@ -97,6 +97,14 @@ def test_what_a_person_changed_is_trained_without_a_word(made, recipe):
     comparison = asked(made, recipe)
     assert comparison.cells[MODEL].state == "outdated"
     Repeats(comparison).check(comparison.cells[MODEL])
+
+
+def test_a_change_that_is_in_no_fingerprint_asks_for_nothing(made):
+    comparison = asked(made, UNCHANGED + "pretrain: {watch: {every: 7}}\n")
+    assert comparison.cells[MODEL].settings["watch"]["every"] == 7
+    assert all(" is another one" in reason for reason in comparison.cells[MODEL].reasons)
+    with pytest.raises(DataError, match="no field of the recipe is known to differ"):
+        Repeats(comparison).check(comparison.cells[MODEL])
 
 
 def test_the_version_that_made_it_sees_nothing_to_do(made, monkeypatch):
