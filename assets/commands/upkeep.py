@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RootOption
-from assets.services.root import refuse_stored
+from training.contract.files.stored_root import stored_root
 from training.contract.job import DataError
 from training.contract.process.exit_codes import FAILED, OK
 
@@ -19,7 +19,11 @@ def gc(
     profile: ProfileOption = "local",
     json_: JsonOption = False,
 ) -> None:
-    """List with sizes what no reference, recipe, registered version or running job needs; --yes removes it."""
+    """List with sizes what no reference, recipe, registered version or running job needs; --yes removes it.
+
+    Of a root in an object store, list what is on this machine, in the store as well, and used by nobody here.
+    """
+    from assets.answers.gc.here import collect_here
     from assets.answers.gc.removal import collect
     from assets.answers.gc.unneeded import Look, lines_of
     from resources.profile import load_profile
@@ -27,8 +31,10 @@ def gc(
     root = root.resolve()
     if not root.is_dir():
         raise DataError(f"{root}: there is no such folder, so nothing can be removed")
-    refuse_stored(root, "gc")
-    told = collect(Look(root, load_profile(profile)), removes=yes)
+    if (stored := stored_root(root)) is not None:
+        told = collect_here(stored, load_profile(profile), removes=yes)
+    else:
+        told = collect(Look(root, load_profile(profile)), removes=yes)
     print(json.dumps(told, ensure_ascii=False) if json_ else "\n".join(lines_of(told)))
 
 

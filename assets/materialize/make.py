@@ -19,6 +19,7 @@ from assets.materialize.jobs import job_of
 from assets.materialize.watchers import Watching, tidy
 from assets.registry.decision import CARD
 from assets.registry.kept_digests import check_witnessed, contradiction
+from assets.services.cached import make_room
 from assets.state.cell import Cell, Comparison
 from assets.state.chain import CHAIN, trains
 from assets.state.references import aside, write_reference
@@ -150,6 +151,7 @@ def _make_anew(
         made, url = run_job(job, cell, pipeline, watch, watching)
         write_reference(pipeline.root_path, made, cell.partition)  # before this run leaves, so that it is never alone
     remove_state(made.path)
+    make_room(pipeline.root_path, pipeline.loaded_profile())
     announce("made", cell, made.record)
     return made, url
 

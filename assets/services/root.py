@@ -9,6 +9,7 @@ import shutil
 import tempfile
 from pathlib import Path
 
+from assets.services.cached import max_bytes
 from training.contract.files.full_disk import told_of_full_disk
 from training.contract.files.objects import PACKAGES, Objects
 from training.contract.files.stored_root import STORE_FILE, make_stored_root
@@ -60,7 +61,8 @@ def root_folder(given: str | Path, where: str) -> Path:
     """Return the folder of a root that a person gave in `where`.
 
     For an address in an object store, such as s3://bucket/prefix, it is the folder in which this machine works on that
-    root; `PEDIGREE_CACHE` says where such folders are. Raise DataError if the store cannot be used.
+    root; `PEDIGREE_CACHE` says where such folders are. Raise DataError if the store cannot be used, or if the variable
+    that says how large the folder may become is no number.
     """
     objects = stored(given, where)
     if objects is None:
@@ -69,6 +71,7 @@ def root_folder(given: str | Path, where: str) -> Path:
     name = re.sub(r"[^A-Za-z0-9.-]+", "-", objects.address.partition("://")[2])[:60]
     digest = hashlib.sha256(f"{objects.endpoint} {objects.address}".encode()).hexdigest()[:8]
     folder = Path(os.path.abspath(Path(base).expanduser())) / f"{name}-{digest}"
+    max_bytes()
     if not (folder / STORE_FILE).exists():
         objects.check_conditions()
         make_stored_root(folder, objects)

@@ -248,8 +248,11 @@ def known_runs(root: Path) -> set[str] | None:
 # In words
 
 
-def as_json(root: Path, entries: Sequence[Removable], found: Needed, kept: int) -> dict[str, Any]:
-    """Return the object that `pedigree gc --json` prints, before anything is removed."""
+def as_json(root: Path, entries: Sequence[Removable], found: Needed, kept: int | None) -> dict[str, Any]:
+    """Return the object that `pedigree gc --json` prints, before anything is removed.
+
+    `kept` is the number of folders that are needed, None if nobody counted them.
+    """
     assets: dict[str, dict[str, int]] = {}
     for one in entries:
         of = assets.setdefault(one.asset, {"number": 0, "bytes": 0})
@@ -288,11 +291,15 @@ def lines_of(told: dict[str, Any]) -> list[str]:
     for path in told["put_back"]:
         lines += folded(f"put back: {path}: somebody needs it now")
     number, size = len(told["entries"]) - len(told["put_back"]), in_bytes(told["bytes"])
-    kept = f"{told['kept']:,} {'folder is' if told['kept'] == 1 else 'folders are'} needed"
+    kept = (
+        ""
+        if told["kept"] is None
+        else f"; {told['kept']:,} {'folder is' if told['kept'] == 1 else 'folders are'} needed"
+    )
     if not told["entries"]:
-        return [*lines, f"nothing can be removed; {kept}"]
+        return [*lines, f"nothing can be removed{kept}"]
     what = "removed" if told["removed"] else "can be removed by --yes"
-    return [*lines, f"{number:,} {what}, {size}; {kept}"]
+    return [*lines, f"{number:,} {what}, {size}{kept}"]
 
 
 def short(path: str) -> str:
