@@ -271,14 +271,15 @@ def _by_fields(
 
     Remote files are believed to have the columns of the first one.
     """
-    if source not in _ROWS:
-        return {("text", "url"): files}
-    if is_remote(files[0]):
-        return {_fields(files[0]): files}
+    is_rows = source in _ROWS
+    if source == FILES or is_remote(files[0]):
+        return {_fields(files[0]) if is_rows else ("text", "url"): files}
     found: dict[tuple[str, str], list[str]] = {}
     for file in files:
         try:
-            found.setdefault(_fields(file), []).append(file)
+            if not os.path.getsize(file):
+                raise DataError(f"{file}: is empty: 0 bytes")
+            found.setdefault(_fields(file) if is_rows else ("text", "url"), []).append(file)
         except DataError as error:
             wrong.append(error)
             left[str(error).removeprefix(f"{file}: "), ending_of(file)] += 1

@@ -315,3 +315,14 @@ def test_what_cannot_be_opened_is_counted_and_ends_nothing(open_folder):
     for name, why in (("rows.jsonl", "is no file that can be opened"), ("closed", "cannot be opened")):
         with pytest.raises(DataError, match=f"{name}: {why}"):
             as_nobody(lambda name=name: look_at(str(place / name)))
+
+
+@pytest.mark.parametrize("name", ["one.warc.gz", "rows.jsonl", "rows.parquet"])
+def test_a_file_of_no_bytes_is_named_and_enters_no_recipe(tmp_path, name):
+    (tmp_path / name).write_bytes(b"")
+    with pytest.raises(DataError, match=f"{name}: is empty: 0 bytes"):
+        look_at(str(tmp_path))
+    (tmp_path / "a.md").write_text(sentences(1))
+    found = look_at(str(tmp_path))
+    assert [one.source for one in found.data] == ["files"]
+    assert found.left == {("is empty: 0 bytes", name[name.index(".") :]): 1}
