@@ -22,6 +22,8 @@ from typing import Any
 from resources.compute.base import HANDLE_FILE, Allocation, Backend, Handle, NotSubmitted, Status, read_json
 from training.contract import artifact
 from training.contract.artifact import ARTIFACT_FILE, COPY_FILE, Artifact
+from training.contract.files.writing import Unsealed, at_once, regular_bytes
+from training.contract.job import DataError
 from training.contract.running.attempt import last_sign_of, read_attempts
 
 BILL_FILE = "bill.jsonl"
@@ -46,7 +48,7 @@ class Bill:
                 self._known[one.attempt] = row
                 changed.append((before, row))
         if changed:
-            with open(self._folder / BILL_FILE, "a", encoding="utf-8") as stream:
+            with open(self._folder / BILL_FILE, "a", encoding="utf-8", opener=at_once) as stream:
                 # The first line ends one that a killed process left incomplete.
                 stream.write("".join(f"\n{json.dumps(row)}\n" for _, row in changed))
         return changed
@@ -86,12 +88,17 @@ def _completed(before: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
 
 
 def attempts(folder: Path) -> list[dict[str, Any]]:
-    """The attempts in an artifact's folder as its backends counted them, oldest first; empty if none was noted."""
+    """The attempts in an artifact's folder as its backends counted them, oldest first; empty if none was noted.
+
+    Raise DataError if something else stands in the place of the file.
+    """
     rows: dict[str, dict[str, Any]] = {}
     try:
-        lines = (folder / BILL_FILE).read_text("utf-8").splitlines()
+        lines = regular_bytes(folder / BILL_FILE).decode("utf-8", "replace").splitlines()
     except FileNotFoundError:
         return []
+    except Unsealed as error:
+        raise DataError(f"{folder}: {error}, and the seconds of its jobs are not counted; remove it") from None
     for line in lines:
         try:
             row = json.loads(line)

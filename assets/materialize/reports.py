@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from assets.materialize.events import announce
 from resources.compute.base import read_json
+from training.contract.files.writing import at_once
 from training.contract.progress import MESSAGES_FILE, METRICS_FILE, PHASE, SAVED, WAITS
 from training.contract.running.leftovers import RANKS_FOLDER
 from training.contract.running.marks import TOTAL_FILE, num_finished
@@ -96,7 +97,7 @@ class Tail:
         """The rows written since the last call; an incomplete last line is left for the next call."""
         if not self._path.exists():
             return []
-        with open(self._path, "rb") as stream:
+        with open(self._path, "rb", opener=at_once) as stream:
             stream.seek(self._offset)
             data = stream.read()
         whole, newline, _ = data.rpartition(b"\n")

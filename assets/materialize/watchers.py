@@ -21,6 +21,7 @@ from types import TracebackType
 
 from assets.state.liveness import WATCHERS_FOLDER, Watcher, sign_of_life, watchers_of
 from resources.compute import local
+from training.contract.files.writing import at_once
 from training.contract.running.leftovers import remove_state
 
 LOCK_FILE, LEFT_FILE, ENDED_FILE = "lock", "left.jsonl", "ended.txt"
@@ -64,7 +65,7 @@ class Watching:
         path = self._place / LEFT_FILE
         if _size(path) <= self._heard:
             return []
-        with open(path, "rb") as stream:
+        with open(path, "rb", opener=at_once) as stream:
             stream.seek(self._heard)
             data = stream.read().rpartition(b"\n")[0]
         self._heard += len(data) + bool(data)
@@ -83,7 +84,7 @@ class Watching:
             self._sign.close()
             others = watchers_of(self._folder)
             if others and end is not None:
-                with open(place / LEFT_FILE, "a", encoding="utf-8") as stream:
+                with open(place / LEFT_FILE, "a", encoding="utf-8", opener=at_once) as stream:
                     stream.write(json.dumps(str(self._watcher)) + "\n")
             if not others and end is not None:
                 end()
@@ -96,7 +97,7 @@ class Watching:
 
         A run that joins now then submits a new job.
         """
-        with suppress(OSError), open(self._place / ENDED_FILE, "a", encoding="utf-8") as stream:
+        with suppress(OSError), open(self._place / ENDED_FILE, "a", encoding="utf-8", opener=at_once) as stream:
             stream.write(f"{job}\n")  # OSError is ignored, so that a job can be ended on a full disk too
 
     def has_ended(self, job: str) -> bool:

@@ -41,6 +41,7 @@ from assets.state.liveness import watchers_of
 from assets.state.references import recipes_run
 from resources.profile import Profile, load_profile
 from training.contract import artifact
+from training.contract.files.writing import at_once
 from training.recipe.recipe import Recipe
 
 REBUILD_CRON = "0 3 * * *"
@@ -204,7 +205,7 @@ def add_backfills(
 @contextmanager
 def _one_at_a_time(root: Path) -> Iterator[None]:
     root.mkdir(parents=True, exist_ok=True)
-    with open(root / "automation.lock", "w") as lock:
+    with open(root / "automation.lock", "w", opener=at_once) as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
 

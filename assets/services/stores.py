@@ -26,6 +26,7 @@ from resources.databases import make_whole
 from resources.tracking.errors import reason_of
 from resources.tracking.store import default_uri, follow_root, make_client, shown, sqlite_file
 from training.contract import artifact
+from training.contract.files.writing import at_once
 from training.contract.job import DataError
 from training.contract.secrets import masked, remember_address
 
@@ -197,7 +198,7 @@ def skip_older_events(instance: dg.DagsterInstance) -> None:
 
 @contextmanager
 def _one_at_a_time(home: Path) -> Iterator[None]:
-    with open(home / LOCK_FILE, "a", encoding="utf-8") as stream:
+    with open(home / LOCK_FILE, "a", encoding="utf-8", opener=at_once) as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         yield
 

@@ -22,6 +22,7 @@ from resources.compute import supervise
 from resources.compute.base import HANDLE_FILE, Handle, read_json
 from resources.profile import Profile
 from training.contract.artifact import ARTIFACT_FILE
+from training.contract.files.writing import at_once
 from training.contract.running.lease import holder_of
 
 WATCHERS_FOLDER = "watchers"
@@ -46,7 +47,7 @@ def sign_of_life(path: Path, text: str = "") -> Iterator[None]:
 def lives(path: Path) -> bool:
     """Return whether the process that made this sign of life still runs; also true if its file may not be opened."""
     try:
-        with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+        with open(path, "rb", opener=at_once) as stream:
             fcntl.flock(stream, fcntl.LOCK_SH | fcntl.LOCK_NB)
     except FileNotFoundError:
         return False

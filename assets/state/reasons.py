@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from assets.state.chain import CHAIN
 from assets.state.requested_settings import without_places
 from training.contract.artifact import ARTIFACT_FILE, Artifact
+from training.contract.files.writing import regular_bytes
 from training.contract.identity.numerics import change, in_words
 from training.contract.records import RecipeError, differences, read_record, write_record
 from training.contract.stage import Asset
@@ -120,7 +121,7 @@ def replaced(made: Artifact) -> Iterator[dict[str, Any]]:
     """Yield the records of earlier artifacts of this fingerprint that the artifact replaced, oldest first."""
     for path in sorted(made.path.parent.glob(f"{made.path.name}.replaced-*/{ARTIFACT_FILE}")):
         try:
-            yield json.loads(Path(path).read_text("utf-8"))
+            yield json.loads(regular_bytes(Path(path)))
         except (OSError, ValueError):
             continue  # damaged
 

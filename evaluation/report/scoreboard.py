@@ -14,6 +14,7 @@ from evaluation.contamination.verdict import told_of
 from evaluation.decision.answers import BITS_FILES, COMPARISONS_FILE, HELD_OUT, OUTSIDE
 from evaluation.decision.intervals import in_percent, share_interval
 from evaluation.report.truth_comparison import Record, of_asset, truth_scores
+from training.contract.files.writing import regular_bytes
 from training.contract.identity.numerics import in_words
 from training.data.exams.rubric import WORTH
 
@@ -186,7 +187,7 @@ def _json_file(records: Sequence[Record], asset: str, name: str) -> Any:
     found = of_asset(records, asset)
     if not found or name not in {entry["path"] for entry in found[-1][1]["files"]}:
         return None
-    return json.loads((found[-1][0] / name).read_text("utf-8"))
+    return json.loads(regular_bytes(found[-1][0] / name))
 
 
 def kinds(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:

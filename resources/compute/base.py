@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal, Protocol
 
 from resources.compute.size import Size
+from training.contract.files.writing import Unsealed, regular_bytes
 
 State = Literal["pending", "running", "succeeded", "failed", "cancelled", "lost"]
 
@@ -194,10 +195,10 @@ def submit_lock(folder: Path) -> Iterator[int]:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The JSON object in a file; None if the file is missing or incomplete."""
+    """The JSON object in a file; None if the file is missing, incomplete or no regular file."""
     try:
-        return json.loads(path.read_text("utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+        return json.loads(regular_bytes(path))
+    except (FileNotFoundError, ValueError):
         return None
 
 
@@ -214,8 +215,8 @@ def tail(path: Path, lines: int, attempt: str = "") -> str:
     Every attempt appends to the log, after a line with its name. A log without such lines counts as one attempt.
     """
     try:
-        text = path.read_bytes()
-    except FileNotFoundError:
+        text = regular_bytes(path)
+    except (FileNotFoundError, Unsealed):
         return ""
     mark, _, own = text[text.rfind(b"\n" + ATTEMPT_MARK.encode()) + 1 :].partition(b"\n")
     if attempt and not mark.startswith(f"{ATTEMPT_MARK}{attempt} ".encode()):

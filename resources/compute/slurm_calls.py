@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from resources.compute.base import NotSubmitted
+from training.contract.files.writing import regular_bytes
 
 CALL_SECONDS = 30.0  # a client waits about 10 s for a dead controller
 # The fields of `squeue` under the names that `scontrol show job` has for them.
@@ -160,6 +161,6 @@ def _shared() -> Iterator[Path | None]:
 
 def _read(path: Path) -> dict[str, Any] | None:
     try:
-        return json.loads(path.read_text("utf-8"))
+        return json.loads(regular_bytes(path))
     except (OSError, ValueError):
         return None

@@ -20,6 +20,7 @@ from resources.tracking.errors import reason_of
 from resources.tracking.spool import append_line, read_applied, spool_bytes
 from resources.tracking.store import shown
 from resources.tracking.writer import Writer
+from training.contract.files.writing import at_once
 from training.contract.secrets import masked_errors, masked_output, remember_address
 
 PROJECT = Path(__file__).parents[2]
@@ -42,7 +43,7 @@ def start_writer(uri: str, root: Path) -> None:
         if process.poll() is None or time.monotonic() - since < RETRY_SECONDS:
             return
         _close_pipe(process)
-    with open(root / "tracking" / LOG_FILE, "ab") as output:
+    with open(root / "tracking" / LOG_FILE, "ab", opener=at_once) as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "resources.tracking", str(root), OWNER],
             stdin=subprocess.PIPE,
@@ -81,7 +82,7 @@ def writer_lock(folder: Path) -> Iterator[bool]:
     The kernel releases the lock when the process ends, in whatever way.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    with open(folder / LOCK_FILE, "w", encoding="utf-8") as stream:
+    with open(folder / LOCK_FILE, "w", encoding="utf-8", opener=at_once) as stream:
         try:
             fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -11,6 +11,7 @@ from typing import Any
 
 from resources.tracking.errors import TrackingError
 from resources.tracking.store import default_uri
+from training.contract.files.writing import at_once, regular_bytes
 
 SPOOL_FILE, APPLIED_FILE = "spool.jsonl", "applied.json"
 READ_BYTES = 1 << 20  # how much of the spool is read at once; after each such part its offset is written
@@ -20,7 +21,7 @@ def append_line(folder: Path, line: dict[str, Any]) -> None:
     """Append one line to the spool. A newline before it ends a line that a killed process left incomplete."""
     folder.mkdir(parents=True, exist_ok=True)
     data = b"\n" + json.dumps({"time": time.time(), **line}, ensure_ascii=False).encode() + b"\n"
-    descriptor = os.open(folder / SPOOL_FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+    descriptor = os.open(folder / SPOOL_FILE, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o666)
     try:
         written = os.write(descriptor, data)  # one call: lines of several processes do not mix
     finally:
@@ -32,7 +33,7 @@ def append_line(folder: Path, line: dict[str, Any]) -> None:
 def read_spool(folder: Path, offset: int) -> tuple[list[bytes], int]:
     """Return complete lines of the spool after byte `offset`, about READ_BYTES, and the offset after the last one."""
     try:
-        with open(folder / SPOOL_FILE, "rb") as stream:
+        with open(folder / SPOOL_FILE, "rb", opener=at_once) as stream:
             stream.seek(offset)
             data = stream.read(READ_BYTES)
             if b"\n" not in data.strip(b"\n"):
@@ -46,8 +47,8 @@ def read_spool(folder: Path, offset: int) -> tuple[list[bytes], int]:
 def read_applied(folder: Path, uri: str) -> dict[str, Any]:
     """The writer's saved state for this store; a fresh state for another store, or if the spool became shorter."""
     try:
-        known = json.loads((folder / APPLIED_FILE).read_text("utf-8"))
-    except (FileNotFoundError, json.JSONDecodeError):
+        known = json.loads(regular_bytes(folder / APPLIED_FILE))
+    except (FileNotFoundError, ValueError):
         return nothing_applied(folder, uri)
     is_same = known["store"] == _identity(folder, uri) and spool_bytes(folder) >= known["offset"]
     return known if is_same else nothing_applied(folder, uri)

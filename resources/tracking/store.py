@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 from resources.databases import make_whole
 from resources.tracking.deadline import DEFAULT_SECONDS, SECONDS_VARIABLE, BoundedClient
+from training.contract.files.writing import at_once
 from training.contract.process.lean import uncollected, without
 from training.contract.secrets import without_secrets
 
@@ -177,7 +178,7 @@ def _making_tables(uri: str) -> Iterator[bool]:
     if path is None:
         yield False
         return
-    with open(f"{path}.lock", "w", encoding="utf-8") as stream:
+    with open(f"{path}.lock", "w", encoding="utf-8", opener=at_once) as stream:
         fcntl.flock(stream, fcntl.LOCK_EX)
         file, folder = Path(path), Path(f"{path}.new")
         for aside in make_whole([file], folder, lambda: _make_tables(folder / file.name), first_rows=FIRST_ROWS):

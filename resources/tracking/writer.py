@@ -21,6 +21,7 @@ from resources.tracking.store import (
     files_of,
     make_client,
 )
+from training.contract.files.writing import at_once
 from training.contract.secrets import masked
 
 REJECTED_FILE = "rejected.jsonl"
@@ -89,7 +90,7 @@ class Writer:
     def _reject(self, line: Any, reason: str) -> None:
         reason = masked(reason)
         print(f"{time.strftime('%F %T')} set aside in {REJECTED_FILE}: {reason}", flush=True)
-        with open(self._folder / REJECTED_FILE, "a", encoding="utf-8") as stream:
+        with open(self._folder / REJECTED_FILE, "a", encoding="utf-8", opener=at_once) as stream:
             stream.write(json.dumps({"reason": reason, "line": line}, ensure_ascii=False) + "\n")
 
     def _apply(self, line: dict[str, Any]) -> None:

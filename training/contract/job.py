@@ -16,7 +16,7 @@ from training.contract.errors import DataError as DataError
 from training.contract.errors import RefusedInput
 from training.contract.errors import StopRequested as StopRequested
 from training.contract.files import checked
-from training.contract.files.writing import Unsealed, read_sealed, write_sealed
+from training.contract.files.writing import Unsealed, read_sealed, regular_bytes, write_sealed
 from training.contract.progress import Progress
 from training.contract.records import RecipeError, read_record, write_record
 from training.contract.run_settings import RunSettings
@@ -77,7 +77,7 @@ class InputArtifact:
 
     def record(self) -> dict[str, Any]:
         """Return the content of the artifact's `artifact.json`."""
-        return json.loads(Path(self.path, checked.ARTIFACT_FILE).read_text("utf-8"))
+        return json.loads(regular_bytes(Path(self.path, checked.ARTIFACT_FILE)))
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

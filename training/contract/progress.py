@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
+from training.contract.files.writing import at_once
 from training.contract.secrets import masked
 
 PIPES_VERSION = "0.1"
@@ -109,7 +110,7 @@ class Progress:
 def _open_lines(path: Path) -> TextIO:
     """Open a file for appending, and end a torn last line that a killed job left."""
     torn = path.exists() and path.stat().st_size > 0 and not _ends_with_newline(path)
-    stream = open(path, "a", encoding="utf-8")  # noqa: SIM115 - lives as long as the job
+    stream = open(path, "a", encoding="utf-8", opener=at_once)  # noqa: SIM115 - lives as long as the job
     if torn:
         stream.write("\n")
     return stream

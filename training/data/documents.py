@@ -26,6 +26,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 from training.contract.artifact import written
+from training.contract.files.writing import at_once
 from training.contract.job import DataError, InputArtifact, Share
 
 ROWS_PER_GROUP = 1000
@@ -390,7 +391,7 @@ def read_lines(path: Path) -> Iterator[Any]:
 
     Raise DataError, with file and line number, for a line that is not JSON.
     """
-    with open(path, "rb") as stream, decompressed_text(stream, str(path)) as lines:
+    with open(path, "rb", opener=at_once) as stream, decompressed_text(stream, str(path)) as lines:
         yield from parsed_lines(lines, str(path))
 
 

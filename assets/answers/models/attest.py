@@ -16,6 +16,7 @@ from evaluation.hub import attestation, signature
 from evaluation.hub.repository import MODEL_FOLDER, checked_files, new_folder
 from resources.tracking.reports import Tracking
 from training.contract.artifact import Artifact, write_json, written
+from training.contract.files.writing import at_once
 from training.contract.job import DataError
 from training.contract.user_input.places import local_path
 from training.data.checksum_cache import known_under
@@ -129,7 +130,8 @@ def _envelope(folder: Path) -> object:
 
     path = folder / attestation.ENVELOPE_FILE
     try:
-        return json.loads(path.read_text("utf-8"))
+        with open(path, "rb", opener=at_once) as stream:
+            return json.loads(stream.read())
     except FileNotFoundError:
         raise DataError(f"{attestation.ENVELOPE_FILE}: is not in {folder}; it was removed, or never signed") from None
     except ValueError:

@@ -18,6 +18,7 @@ from evaluation.decision.compare import Side
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import Registered
 from training.contract.artifact import Artifact, Damaged, find
+from training.contract.files.writing import regular_bytes
 from training.contract.job import DataError, RefusedInput
 from training.contract.records import RecipeError
 from training.data.checksum_cache import known_under
@@ -89,7 +90,7 @@ def _recorded(made: Artifact) -> dict[str, Any]:
     """Return the resolved recipe that is stored with an artifact. Raise DataError if it is gone or cannot be read."""
     path = made.path / "recipe.json"
     try:
-        return recipe_as_read(json.loads(path.read_text("utf-8")))
+        return recipe_as_read(json.loads(regular_bytes(path)))
     except (OSError, ValueError) as error:
         raise DataError(f"{path}: the recipe of this model cannot be read ({error})") from None
 
@@ -132,7 +133,7 @@ def _is_damaged_of(folder: Path, model: Artifact) -> bool:
     else:
         return False
     try:
-        job = json.loads((folder / "job.json").read_text("utf-8"))
+        job = json.loads(regular_bytes(folder / "job.json"))
         return any(item["digest"] == model.digest for item in job["inputs"])
     except (OSError, ValueError, KeyError, TypeError):
         return True

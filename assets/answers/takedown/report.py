@@ -32,7 +32,7 @@ from assets.state.tombstones import FOLDER, FOUND, LOCK_FILE, Tombstone, as_said
 from resources.tracking.errors import TrackingError
 from resources.tracking.reports import FLUSH_SECONDS, Tracking
 from resources.tracking.spool import SPOOL_FILE
-from training.contract.files.writing import write_json, write_text, written
+from training.contract.files.writing import regular_bytes, write_json, write_text, written
 from training.contract.job import DataError
 from training.contract.secrets import masked
 from training.contract.tables import markdown_table
@@ -65,7 +65,7 @@ def reports_under(root: Path) -> Iterator[dict[str, Any]]:
     """Yield the reports of a root, oldest first."""
     for path in sorted((root / FOLDER).glob(f"*.{REPORT}")):
         with suppress(OSError, ValueError):
-            yield json.loads(path.read_text("utf-8"))
+            yield json.loads(regular_bytes(path))
 
 
 def is_done(report: Mapping[str, Any]) -> bool:
@@ -213,7 +213,7 @@ def _found(root: Path, pending: Sequence[Tombstone]) -> list[dict[str, Any]]:
     found = []
     for one in pending:
         with suppress(OSError, ValueError):
-            told = json.loads((root / FOLDER / f"{one.number:06d}.{FOUND}").read_text("utf-8"))
+            told = json.loads(regular_bytes(root / FOLDER / f"{one.number:06d}.{FOUND}"))
             found.append({name: told[name] for name in (*kept, "archives", "seeds") if name in told})
     return found
 

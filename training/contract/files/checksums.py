@@ -38,7 +38,7 @@ def digest_of_files(files: Iterable[dict[str, Any]]) -> str:
 
 def sha256_of(path: Path) -> str:
     """Return the sha256 (hex) of a file's bytes."""
-    with open(path, "rb") as stream:
+    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:  # waits for no pipe
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

@@ -35,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from training.contract.artifact import sha256_of, write_json
-from training.contract.files.writing import shares_blocks
+from training.contract.files.writing import Unsealed, regular_bytes, shares_blocks
 from training.contract.identity.generated_sources import SOURCES
 from training.contract.job import Counts, DataError, Job, Outcome, Work
 from training.contract.records import RecipeError
@@ -570,4 +570,7 @@ def _first_row_fields(path: Path) -> list[str]:
 
 def read_listing(path: Path) -> dict[str, Any]:
     """Return the content of `archives.json`, the list of files in a crawl artifact at `path`."""
-    return json.loads((path / LIST_FILE).read_text("utf-8"))
+    try:
+        return json.loads(regular_bytes(path / LIST_FILE))
+    except Unsealed as error:
+        raise DataError(f"{path}: {error}") from None

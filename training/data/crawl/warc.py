@@ -745,17 +745,17 @@ def parse_headers(block: bytes) -> dict[str, str]:
         text = block.decode("utf-8")
     except UnicodeDecodeError:
         text = block.decode("latin-1")
-    headers: dict[str, str] = {}
+    headers: dict[str, list[str]] = {}
     last = ""
     for line in text.replace("\r\n", "\n").split("\n")[1:]:
         if line[:1] in (" ", "\t") and last:
-            headers[last] = f"{headers[last]} {line.strip()}"
+            headers[last].append(line.strip())
             continue
         name, colon, value = line.partition(":")
         last = name.strip().lower() if colon else ""
         if last:
-            headers.setdefault(last, value.strip())
-    return headers
+            headers.setdefault(last, [value.strip()])
+    return {name: " ".join(lines) for name, lines in headers.items()}
 
 
 def _content_length(headers: dict[str, str]) -> int:

@@ -220,6 +220,7 @@ def test_headers_are_joined_over_lines_and_read_in_either_charset():
     block = "HTTP/1.1 200 OK\r\nA: one\r\n two\r\na: later\r\nB: ü\r\nno field\r\n".encode()
     assert parse_headers(block) == {"a": "one two", "b": "ü"}
     assert parse_headers(b"x\r\nB: \xfc") == {"b": "ü"}
+    assert len(parse_headers(b"x\r\na: b" + b"\r\n c" * 1_000_000)["a"]) == 2_000_001
 
 
 def test_angle_brackets_of_old_wget_are_taken_off():
