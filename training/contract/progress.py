@@ -13,7 +13,6 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, TextIO
 
-from training.contract.files.writing import at_once
 from training.contract.secrets import masked
 
 PIPES_VERSION = "0.1"
@@ -110,7 +109,8 @@ class Progress:
 def _open_lines(path: Path) -> TextIO:
     """Open a file for appending, and end a torn last line that a killed job left."""
     torn = path.exists() and path.stat().st_size > 0 and not _ends_with_newline(path)
-    stream = open(path, "a", encoding="utf-8", opener=at_once)  # noqa: SIM115 - lives as long as the job
+    number = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NONBLOCK, 0o666)  # waits for no pipe
+    stream = open(number, "a", encoding="utf-8")  # noqa: SIM115 - lives as long as the job
     if torn:
         stream.write("\n")
     return stream
