@@ -23,18 +23,28 @@ from training.contract.files import objects
 
 WHEN = "2026-11-29T10:00:00.000Z"
 CODES = {403: "AccessDenied", 500: "InternalError", 503: "SlowDown"}
+WORDS = {
+    "ExpiredToken": 400,
+    "RequestTimeTooSkewed": 403,
+    "AuthorizationHeaderMalformed": 400,
+    "PermanentRedirect": 301,
+    "SignatureDoesNotMatch": 403,
+}
 
 Answer = tuple[int, bytes, dict[str, str]]  # code, body, headers
 
 
 @dataclass
 class MiniS3:
-    """One server. `faults` are the codes of the answers to its next requests; a number of seconds makes one slow."""
+    """One server. `faults` are the codes of the answers to its next requests; a number of seconds makes one slow.
+
+    A code is that of HTTP or S3's own word.
+    """
 
     holds_conditions: bool = True
     objects: dict[str, bytes] = field(default_factory=dict)  # by BUCKET/KEY
     parts: dict[int, dict[int, bytes]] = field(default_factory=dict)  # of uploads in parts, by their numbers
-    faults: list[int | float] = field(default_factory=list)
+    faults: list[int | float | str] = field(default_factory=list)
     requests: list[tuple[str, str]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -83,7 +93,8 @@ class MiniS3:
         if isinstance(fault, float):
             time.sleep(fault)
         elif fault:
-            return fault, _error(CODES[fault]), {}
+            code, word = (WORDS[fault], fault) if isinstance(fault, str) else (fault, CODES[fault])
+            return code, _error(word), {}
         with self.lock:
             if "list-type" in asked:
                 return 200, self._listed(place, asked.get("prefix", [""])[0]), {}

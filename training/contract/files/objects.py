@@ -32,6 +32,15 @@ PACKAGES = {
 }
 WAITS_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)  # before each further try
 S3_CONFIG = {"connect_timeout": 10, "read_timeout": 60, "retries": {"max_attempts": 0}}
+_REGION = "set AWS_DEFAULT_REGION to the bucket's region"
+WAYS_OUT = {  # by S3's own code
+    "ExpiredToken": "renew the credentials and give the command again; what is finished is used",
+    "RequestTimeTooSkewed": "set this machine's clock",
+    "AuthorizationHeaderMalformed": _REGION,
+    "PermanentRedirect": _REGION,
+    "InvalidAccessKeyId": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+    "SignatureDoesNotMatch": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+}
 _GIVEN_UP = (errno.EINVAL, errno.EPERM, errno.ENOSYS, errno.ENAMETOOLONG, getattr(errno, "EREMCHG", errno.ENOENT))
 _PASSING = {"HTTPClientError", "ConnectionError", "ClientError", "IncompleteRead", "ResponseParserError"}
 _REFUSED = {"ClientResponseError", "NoCredentialsError"}
@@ -155,7 +164,8 @@ class Objects:
                     raise  # this machine's disk
                 said = masked(f"cannot {what} {key} ({type(error).__name__}: {error})")
                 if not _may_pass(error):
-                    raise DataError(f"{self.address}: {said}") from None
+                    way_out = WAYS_OUT.get(_code_of(error), "")
+                    raise DataError("; ".join(filter(None, (f"{self.address}: {said}", way_out)))) from None
                 if wait is None:
                     said = f"{said}; given up after {len(WAITS_SECONDS)} more tries"
                     raise StoreDown(errno.EIO, said, self.address) from None

@@ -132,6 +132,30 @@ def test_what_does_not_pass_is_one_sentence(store, fault, error, num_requests):
     assert len(store.requests) == num_requests
 
 
+@pytest.mark.parametrize(
+    ("fault", "way_out"),
+    [
+        ("ExpiredToken", "renew the credentials"),
+        ("RequestTimeTooSkewed", "set this machine's clock"),
+        ("AuthorizationHeaderMalformed", "set AWS_DEFAULT_REGION"),
+        ("PermanentRedirect", "set AWS_DEFAULT_REGION"),
+        ("SignatureDoesNotMatch", "set AWS_ACCESS_KEY_ID"),
+    ],
+)
+def test_a_store_that_refuses_in_the_middle_says_the_way_out_and_half_of_it_is_not_read(
+    store, tmp_path, fault, way_out
+):
+    here, there = machine(store, tmp_path / "here"), machine(store, tmp_path / "there")
+    record = write(here, "what was made")
+    store.faults = [fault] * 9
+    with pytest.raises(DataError, match=way_out):
+        artifact.commit_record(here, record)
+    store.faults = []
+    assert artifact.find(there) is None and artifact.find(here) is None
+    artifact.commit_record(here, record)
+    assert opened(there) == "what was made"
+
+
 def test_a_store_that_does_not_hold_to_conditions_is_refused(store):
     Objects("s3://bucket/root", store.endpoint).check_conditions()
     store.holds_conditions = False
