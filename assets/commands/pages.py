@@ -53,6 +53,7 @@ def trace(
     text occur in the training data, or what a model was made from. Exit code 2 if there is no such model, step, page or
     domain.
     """
+    from assets.answers.status.lines import harmless
     from assets.answers.trace.lines import lines_of
     from assets.answers.trace.page import page_of
     from assets.answers.trace.picture import picture_of
@@ -81,7 +82,7 @@ def trace(
         html.write_text(page_of(told), "utf-8")
     if graph is not None:
         graph.write_text(picture_of(told), "utf-8")
-    print(json.dumps(told, ensure_ascii=False) if json_ else "\n".join(lines_of(told)))
+    print(json.dumps(told, ensure_ascii=False) if json_ else harmless("\n".join(lines_of(told))))
 
 
 def takedown(
@@ -109,6 +110,7 @@ def takedown(
     json_: JsonOption = False,
 ) -> None:
     """Say what holds pages, rows or a text, and what a rebuild costs; withdraw them, rebuild, erase and prove."""
+    from assets.answers.status.lines import harmless
     from assets.answers.takedown.lines import lines_of
     from assets.answers.takedown.report import finish, is_done, note_found
     from assets.answers.takedown.takedown import answer, asked_of, half_rebuilt, to_rebuild, withdraw
@@ -122,7 +124,7 @@ def takedown(
     how: dict[str, Any] = {"tracking": Tracking(compute.tracker, root), "profile": compute}
     if dry_run:
         told = answer(root, asked, **how)
-        print(json.dumps(told, ensure_ascii=False) if json_ else "\n".join(lines_of(told)))
+        print(json.dumps(told, ensure_ascii=False) if json_ else harmless("\n".join(lines_of(told))))
         return
     if not yes and (json_ or not sys.stdin.isatty()):
         raise DataError(
@@ -131,7 +133,7 @@ def takedown(
 
     def confirm(told: dict[str, Any]) -> bool:
         if not json_:
-            print("\n".join(lines_of(told)))
+            print(harmless("\n".join(lines_of(told))))
         return yes or typer.confirm("Withdraw these pages for good?")
 
     rebuilt: dict[str, list[str]] = {}
@@ -170,6 +172,7 @@ def takedown(
 
 
 def _say_withdrawn(told: dict[str, Any], rebuilt: dict[str, list[str]], report: dict[str, Any] | None) -> None:
+    from assets.answers.status.lines import harmless
     from assets.answers.takedown.report import markdown_of
     from assets.answers.takedown.takedown import NOT_ERASED
 
@@ -178,4 +181,4 @@ def _say_withdrawn(told: dict[str, Any], rebuilt: dict[str, list[str]], report: 
         print(f"tagged `upstream_withdrawn`: {', '.join(told['tagged']) or 'no version, because none saw the pages'}")
         for name in told["rebuild"]["recipes"]:
             print(f"corpus of {name}: {', '.join(rebuilt.get(name, ())) or 'nothing was built'}")
-        print(NOT_ERASED if report is None else "\n" + "\n".join(markdown_of(report)))
+        print(NOT_ERASED if report is None else harmless("\n" + "\n".join(markdown_of(report))))

@@ -194,10 +194,10 @@ def show_samples(groups: Iterable[OutcomeGroup]) -> None:
         number = (
             f"{group.number:,}" if group.looked_at is None else f"{group.number:,} of {group.looked_at:,} looked at"
         )
-        console.print(Text(_harmless(f"\n{group.asset} [{group.partition}]  {what}  {number}"), style="bold"))
+        console.print(Text(harmless(f"\n{group.asset} [{group.partition}]  {what}  {number}"), style="bold"))
         for sample in group.samples:
-            console.print(Text(_harmless(f"\n  {sample.url}  {sample.id}"), style="cyan"))
-            facts = Text(_harmless(_facts(sample.facts)), style="dim")
+            console.print(Text(harmless(f"\n  {sample.url}  {sample.id}"), style="cyan"))
+            facts = Text(harmless(_facts(sample.facts)), style="dim")
             console.print(Text("  ") + facts if whole else Padding(facts, (0, 0, 0, 2)), soft_wrap=whole)
             if sample.parts:
                 console.print(_marked(sample.parts, marks=whole), soft_wrap=whole)
@@ -207,7 +207,7 @@ def _marked(parts: Iterable[tuple[str, str]], *, marks: bool) -> Text:
     text = Text()
     for kind, words in parts:
         before, after = PART_MARKS.get(kind, ("", "")) if marks else ("", "")
-        text.append(f"{before}{_harmless(words)}{after}", style=PART_STYLES[kind])
+        text.append(f"{before}{harmless(words)}{after}", style=PART_STYLES[kind])
     return text
 
 
@@ -223,6 +223,6 @@ def _fact(value: Any) -> str:
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
 
 
-def _harmless(text: str) -> str:
+def harmless(text: str) -> str:
     """The text with each control character, except newline and tab, replaced by U+FFFD."""
     return "".join("\ufffd" if unicodedata.category(c) == "Cc" and c not in "\n\t" else c for c in text)

@@ -7,6 +7,7 @@ import pytest
 from assets.answers.takedown import takedown
 from assets.answers.takedown.lines import seed_lines
 from assets.answers.takedown.takedown import asked_of, check_nobody_writes, withdraw
+from assets.commands.cli import app
 from assets.state import removal_lock as undisturbed
 from assets.state.tombstones import read_tombstones
 from resources.profile import load_profile
@@ -123,3 +124,15 @@ def test_seeds_of_crawls_that_are_of_a_domain_are_named_and_seeds_that_were_only
     assert "2 seeds of the crawl, not removed from the record" in first and "7 further seeds are only counted" in second
     (told,) = takedown._seeds(tmp_path, asked(domain="c.example").targets)
     assert not told["seeds"] and told["not_noted"] == 7
+
+
+def test_an_address_of_a_stranger_gives_the_terminal_no_commands(tmp_path, capsys):
+    folder = tmp_path / "extracted_documents" / ("a" * 32)
+    record = {"asset": folder.parent.name, "partition": "r@s", "fingerprint": folder.name, "inputs": [], "files": []}
+    folder.mkdir(parents=True)
+    notes = {"collection": {"said": {SEEDS: {"https://a.example/\x1b]0;renamed\x07": 1}}}}
+    commit_record(folder, {**record, "digest": digest_of_files([]), "notes": notes})
+    asked_for = ["takedown", "--domain", "a.example", "--reason", "asked", "--dry-run", "--root", str(tmp_path)]
+    app(asked_for, standalone_mode=False)
+    said = capsys.readouterr().out
+    assert "renamed" in said and not set("\x1b\x07") & set(said)
