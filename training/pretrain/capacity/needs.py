@@ -308,7 +308,7 @@ def disk_bytes(config: ModelConfig, recipe: PretrainRecipe, *, kept: int, steps:
     whole = FP32 * config.parameter_count
     held = whole + optimizer_bytes(config, recipe.optimizer_part) + (whole if recipe.average.kind != "none" else 0)
     checkpoints = kept + 1 + (OF_A_ROLLBACK if recipe.spikes.deviations else 0)
-    steps_kept = {f"{steps} kept steps": steps * whole} if steps else {}
+    steps_kept = {f"{steps} kept step{'s' if steps > 1 else ''}": steps * whole} if steps else {}
     return {f"{checkpoints} checkpoints": checkpoints * held, "export": whole, **steps_kept}
 
 

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from assets.state.chain import CHAIN, parts_of
+from assets.state.recipe_folders import load_recipe
 from tests.training.pretrain import tiny
 from training.contract.artifact import decided_of, find
 from training.contract.job import write_job
@@ -115,6 +119,15 @@ def test_a_killed_training_neither_loses_nor_doubles_a_step(chain, straight, tmp
     assert all(find(path).record == record for path, record in records.items())
 
 
+def test_steps_that_do_not_fit_the_disk_are_refused_with_the_sum(chain, straight, monkeypatch):
+    usage = SimpleNamespace(free=0)
+    monkeypatch.setattr(shutil, "disk_usage", lambda folder: usage)
+    job = dataclasses.replace(straight, output=str(chain.root / "base_model" / "full"))
+    more = dataclasses.replace(job, on_the_way=(*job.on_the_way, kept(chain, chain.job("full"), 5)))
+    with pytest.raises(RecipeError, match=r"export \S+ \+ 1 kept step \S+ = "):  # two are there already
+        run_job(more, STAGES)
+
+
 def test_a_step_that_another_run_makes_is_left_to_it(chain):
     job = keeping(chain, "beside")
     other = Lease(Path(job.on_the_way[0].output))
@@ -123,6 +136,17 @@ def test_a_step_that_another_run_makes_is_left_to_it(chain):
     first, second, last = made(job)
     assert first is None and second is not None and last is not None
     assert "tiny@step-3] is left to another run" in Path(job.output, "messages.jsonl").read_text()
+
+
+def test_what_is_kept_is_in_no_fingerprint_but_those_of_the_steps():
+    plain = load_recipe("kitchen")
+    keeps = dataclasses.replace(plain, pretrain=dataclasses.replace(plain.pretrain, keep=KeepRecipe(steps=(3, 7))))
+    for asset in (one for one in CHAIN.values() if one.name != "kept_steps"):
+        for part in parts_of(asset, plain):
+            assert asset.settings(keeps, part) == asset.settings(plain, part), asset.name
+    steps = CHAIN["kept_steps"]
+    assert parts_of(steps, keeps) == ["step-7", "step-3"] and parts_of(steps, plain) == []
+    assert steps.settings(keeps, "step-3")["kept"] != steps.settings(keeps, "step-7")["kept"]
 
 
 @pytest.mark.parametrize(
