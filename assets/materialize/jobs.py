@@ -48,7 +48,8 @@ def _job(cell: Cell, comparison: Comparison, size: Size) -> Job:
         stage_version=stage.version,
         settings=cell.settings,
         inputs=tuple(_input(key, comparison) for key in cell.inputs),
-        guards=tuple(_input(key, comparison) for key in cell.guards),
+        # A kept step only waits for the base model: its record is the same if it is made on the way.
+        guards=tuple(_input(key, comparison) for key in cell.guards if key[0] != "base_model"),
         output=str(artifact.folder_of(comparison.root, cell.asset, cell.fingerprint)),
         run=run_settings(size),
         seed=seed_of(cell.settings),
@@ -59,17 +60,13 @@ def _job(cell: Cell, comparison: Comparison, size: Size) -> Job:
 
 
 def on_the_way_of(cell: Cell, comparison: Comparison) -> list[Cell]:
-    """Return the cells that are made on the way to a cell: the missing kept steps that its training passes.
-
-    They wait for the base model otherwise, so that no other run trains it for them meanwhile; here they do not.
-    """
+    """Return the cells that are made on the way to a cell: the missing kept steps that its training passes."""
     if cell.asset not in ("base_model", KEPT_STEPS):
         return []
     end = cell.settings.get("kept", {}).get("step", math.inf)
     cells = [one for one in comparison.cells.values() if one.asset == KEPT_STEPS and one.state != "unavailable"]
     missing = [one for one in cells if one.artifact is None and not one.was_there]  # what was there is set aside first
-    passed = [one for one in missing if one.settings["kept"]["step"] < end]
-    return [replace(one, guards=tuple(key for key in one.guards if key != cell.key)) for one in passed]
+    return [one for one in missing if one.settings["kept"]["step"] < end]
 
 
 def _input(key: tuple[str, str], comparison: Comparison) -> InputArtifact:

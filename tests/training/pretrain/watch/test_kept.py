@@ -76,8 +76,8 @@ def test_a_step_that_is_asked_for_later_is_the_same_artifact(chain, straight):
     ours, theirs = find(Path(alone.output)), made(straight)[1]
     assert ours.digest == theirs.digest
     assert ours.record["metrics"].keys() == theirs.record["metrics"].keys()
-    assert decided_of(ours.record)["metrics"] == decided_of(theirs.record)["metrics"]
-    assert decided_of(ours.record)["gates"] == decided_of(theirs.record)["gates"]
+    alike = {"numerics": None}  # the later run is in a process that has loaded more
+    assert decided_of(ours.record) | alike == decided_of(theirs.record) | alike
 
 
 # Where a process dies: the function that it was about to call for so many times.
