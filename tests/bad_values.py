@@ -103,7 +103,8 @@ def bad(hint: Any, now: Any) -> tuple[Any, ...]:
     """Return bad values for a field of this type that holds `now`."""
     if get_origin(hint) in (Union, types.UnionType):
         parts = [part for part in get_args(hint) if part is not types.NoneType]
-        return tuple(one for part in parts for one in bad(part, now) if type(one) not in {*parts} - {part})
+        found = tuple(one for part in parts for one in bad(part, now) if type(one) not in {*parts} - {part})
+        return tuple(one for one in found if one != [] or all(get_origin(part) is not tuple for part in parts))
     if get_origin(hint) is Literal:
         return tuple(one for one in ("zebra", *NO_TEXTS) if one not in get_args(hint))
     if get_origin(hint) is tuple:
