@@ -41,7 +41,9 @@ def refusal_lines(refusal: Mapping[str, Any]) -> list[str]:
     for finding in evidence.pop("findings", ()):
         lines += ["", *_finding(finding)]
     way_out = evidence.pop("way_out", "")
-    lines += ["", *(f"{name}: {_plain(value)}" for name, value in evidence.items())]
+    if all("reason" in condition for condition in evidence.get("failed", {}).values()):
+        evidence.pop("failed", None)  # each reason stands above
+    lines += [""] * bool(evidence) + [f"{name}: {_plain(value)}" for name, value in evidence.items()]
     return [*lines, *(["", f"What to do: {way_out}"] if way_out else [])]
 
 

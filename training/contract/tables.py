@@ -5,6 +5,7 @@ No other module lays out a table of text. Widths are those of a terminal, in whi
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Container, Iterable, Sequence
 from io import StringIO
@@ -17,6 +18,7 @@ if TYPE_CHECKING:  # imported where it is needed, because a node that trains has
 WIDTH = 80
 GAP = 2  # spaces between two columns
 WHOLE = 8  # columns of words that are never divided
+_UNIT = re.compile(r"(?<=\d) (?=[A-Za-z])")  # the space in 1.0 MB
 
 
 def folded(line: str) -> list[str]:
@@ -54,7 +56,7 @@ def table(
     """Return a table of at most `width` columns for rich to print. A table with a title has a line below its head.
 
     Cells are divided between words, and long words too if that is too wide. The columns with the numbers in `right` are
-    aligned to the right, and no word in them is divided.
+    aligned to the right, and no word in them is divided, nor a number from its unit.
     """
     from rich import box
     from rich.table import Table
@@ -77,7 +79,10 @@ def table(
 
 def _widths(columns: Sequence[Sequence[str]], right: Container[int], width: int) -> list[int]:
     """Return the widths of the columns that are shown."""
-    widths = [GAP + max(map(_longest_word, column)) for column in columns]
+    whole = [
+        [_UNIT.sub("_", cell) if number in right else cell for cell in column] for number, column in enumerate(columns)
+    ]
+    widths = [GAP + max(map(_longest_word, column)) for column in whole]
     wanted = [GAP + max(_longest(cell.split("\n")) for cell in column) for column in columns]
     room = GAP + width  # there is no gap after the last column
     for _ in range(min(room, sum(wanted)) - sum(widths)):

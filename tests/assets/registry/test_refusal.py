@@ -54,6 +54,9 @@ def test_evidence_of_any_gate_is_shown_on_a_line_for_each_field():
     evidence = {"failed": {"score_cloze": {"score": 0.1, "least": 0.5}}, "steps": 3}
     refusal = {"gate": "promotion", "asset": "promoted_model", "partition": "kitchen", "evidence": evidence}
     assert refusal_lines(refusal)[1:] == ["", 'failed: {"score_cloze": {"score": 0.1, "least": 0.5}}', "steps: 3"]
+    said = {"reason": "not above chance", "failed": {"above_chance": {"reason": "not above chance", "way_out": "more"}}}
+    refusal["evidence"] = {**said, "way_out": "more"}
+    assert refusal_lines(refusal)[1:] == ["not above chance", "", "What to do: more"]
 
 
 def test_the_steps_that_see_a_page_are_shown_and_many_of_them_are_cut_short():

@@ -30,6 +30,11 @@ def test_no_line_is_wider_than_the_terminal_and_nothing_is_lost(text):
     assert "".join(line[20:] for line in lines[1:]).replace(" ", "") == text.replace(" ", "")
 
 
+def test_no_number_is_divided_from_its_unit():
+    lines = table_lines([("1.0 MB", "word " * 20)], indent=2, right={0})
+    assert lines[0].startswith("  1.0 MB  word word")
+
+
 def test_no_number_is_divided():
     row = ("some-name", "1,234,567,890", "deduplicated_documents")
     divided = table_lines([row], width=30, right={1})
