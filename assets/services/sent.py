@@ -12,6 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 from training.contract.errors import DataError
 from training.contract.files.checksums import sha256_of
@@ -46,6 +47,7 @@ def _sent_before(objects: Objects, what: str) -> Mapping[str, str] | None:
     there = objects.listed("").keys()
     if not there:
         return None
+    note: dict[str, Any]
     try:
         note = unsealed(objects.get(NOTE) or b"", NOTE)
     except Unsealed:
