@@ -1,0 +1,75 @@
+"""Steps of the small kitchen's base model that stay, kept by a run that was killed and used by the command line."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from assets.state.recipe_folders import SHIPPED, load_recipe
+from tests.assets.fabricate import point_to_shared
+from tests.small_kitchen import COMMAND, RECIPES, linked_copy, pedigree
+from training.contract.artifact import Artifact, find
+
+SHORT = "seed: 2, tokens: 40960, min_loss_fall: 0.0"  # ten steps
+NAME = "kept"
+
+
+def ask(root: Path, keep: str, training: str = SHORT) -> None:
+    """Write the recipe into the root, with these kept steps, and point it to what is made already."""
+    own = ", ".join(filter(None, (training, f"keep: {keep}")))
+    (root / "recipes").mkdir(exist_ok=True)
+    text = f"extends: kitchen-small\nname: {NAME}\npretrain: {{{own}}}\npromote: {{model_name: {NAME}}}\n"
+    (root / "recipes" / f"{NAME}.yaml").write_text(text)
+    point_to_shared(load_recipe(NAME, folders=(root / "recipes", RECIPES, SHIPPED)), root)
+
+
+def steps_in(root: Path) -> dict[str, Artifact]:
+    """Return the kept steps under a root by partition."""
+    found = [find(path) for path in (root / "kept_steps").glob("[0-9a-f]*")]
+    return {one.record["partition"]: one for one in found if one is not None}
+
+
+@pytest.fixture(scope="module")
+def kept(first, untouched, tmp_path_factory):
+    """A root in which a run of the recipe was killed when its first step stayed, and run again."""
+    root = linked_copy(untouched, tmp_path_factory.mktemp("kept") / "root")
+    ask(root, "{steps: [2, 5]}")
+    argv = [*COMMAND, "run", NAME, "--until", "kept_steps", "--root", str(root), "--json"]
+    variables = {**os.environ, "PEDIGREE_RECIPES": str(RECIPES)}
+    with subprocess.Popen(argv, env=variables, stdout=subprocess.DEVNULL, start_new_session=True) as run:
+        while not steps_in(root) and run.poll() is None:
+            time.sleep(0.01)
+        os.killpg(run.pid, signal.SIGKILL)
+    before = steps_in(root)
+    assert pedigree("run", NAME, "--until", "kept_steps", root=root).code == 0
+    assert before and all(steps_in(root)[name].record == one.record for name, one in before.items())
+    return root
+
+
+def test_a_killed_run_keeps_each_step_once_and_each_is_in_the_stores(kept):
+    states = pedigree("status", NAME, root=kept).answer["assets"]["kept_steps"]
+    assert {partition: one["state"] for partition, one in states.items()} == {
+        f"{NAME}@step-2": "made",
+        f"{NAME}@step-5": "made",
+    }
+    assert steps_in(kept).keys() == {f"{NAME}@step-2", f"{NAME}@step-5"}
+    assert not list(kept.glob("kept_steps/*/scratch"))
+    again = pedigree("run", NAME, "--until", "kept_steps", root=kept)
+    assert again.code == 0 and "neither Dagster nor MLflow" not in again.errors
+
+
+def test_a_step_is_compared_and_traced_by_its_name_and_does_not_chat(kept):
+    told = pedigree("compare", f"{NAME}@step-2", f"{NAME}@step-5", root=kept)
+    assert told.code == 0, told.errors
+    last = pedigree("trace", f"{NAME}@step-2", "--step", "1", root=kept).answer
+    later = pedigree("trace", f"{NAME}@step-2", "--step", "2", root=kept).answer
+    assert (last["training"], last["trained"], later["trained"]) == ("kept_steps", True, False)
+    chat = pedigree("chat", f"{NAME}@step-5", "--prompt", "hello", root=kept)
+    assert chat.code == 2 and "a base model completes text" in chat.errors, chat.errors
+    unknown = pedigree("trace", f"{NAME}@step-3", "--step", "1", root=kept)
+    assert unknown.code == 2 and f"{NAME} keeps no step-3 (pretrain.keep)" in unknown.errors
