@@ -29,9 +29,9 @@ from training.contract.records import RecipeError
 from training.contract.user_input.plain_data import json_value
 from training.data.tokens.tokenizer_settings import OF_CALLS, SPECIAL_TOKENS
 from training.generate.checked_folder import check_folder, check_tokenizer
-from training.pretrain.models.borrowed import BY_TRANSFORMERS
+from training.pretrain.models.borrowed import BORROWED, BY_TRANSFORMERS
 from training.pretrain.models.config_json import read_config, read_either_config
-from training.pretrain.models.families import is_borrowed
+from training.pretrain.models.families import FAMILIES, is_borrowed
 
 Kind = Literal["model", "adopted", "continued", "teacher", "tokenizer"]
 
@@ -59,7 +59,12 @@ ITEM_BITS |= dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0",
 FLAGS = ("tie_word_embeddings", "attention_bias", "mlp_bias")
 NUMBERS = dict.fromkeys(("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps", "norm_epsilon"), 1.0)
 NUMBERS |= {"rope_theta": 1e12}
-ACTIVATIONS = ("silu", "swish", "gelu", "gelu_new", "gelu_fast", "gelu_pytorch_tanh", "quick_gelu", "relu", "relu2")
+ACTIVATIONS = tuple(
+    """
+    gelu gelu_10 gelu_accurate gelu_fast gelu_new gelu_python gelu_python_tanh gelu_pytorch_tanh hardswish laplace
+    leaky_relu linear mish prelu quick_gelu relu relu2 relu6 sigmoid silu swish tanh
+    """.split()
+)
 DTYPES = ("float32", "float16", "bfloat16", "float64")
 WORDS = dict.fromkeys(("hidden_act", "hidden_activation", "activation_function"), ACTIVATIONS)
 WORDS |= dict.fromkeys(("dtype", "torch_dtype"), DTYPES)
@@ -124,11 +129,14 @@ def try_folder(folder: Path, what: Kind) -> None:
     check_folder(folder)
     config = usually_named(_mapping(folder / "config.json"))
     _try_sizes(folder, config)
-    _try_words(folder, config)
+    if is_known := str(config.get("model_type")) in FAMILIES | BORROWED:  # other classes have words and names of theirs
+        _try_words(folder, config)
     for path in (folder / "config.json", folder / "generation_config.json"):
         if path.is_file():
             _try_ids(path, _mapping(path), config.get("vocab_size") or 0)
-    _try_weights(folder, config)
+    shapes = _try_weights(folder, config)
+    if is_known and shapes:
+        _try_shapes(folder, config, shapes)
     _try_tokenizer(folder, config)
     _try_templates(folder)
     if what == "model":
@@ -216,17 +224,23 @@ def _mapping(path: Path) -> dict[str, Any]:
     return found
 
 
-def _try_weights(folder: Path, config: dict[str, Any]) -> None:
-    """Read the headers of all safetensors files, and compare index and sizes with what they hold."""
-    held = {path.name: check_header(path) for path in sorted(folder.glob("*.safetensors"))}
+def _try_weights(folder: Path, config: dict[str, Any]) -> dict[str, list[int]]:
+    """Compare index and sizes with the headers of all safetensors files; return the shapes of the weights in them."""
+    paths = sorted(folder.glob("*.safetensors"))
+    held = {path.name: check_header(path) for path in paths}
     places = {name: file for file, shapes in held.items() for name in shapes}
     placed = _mapping(index)["weight_map"] if (index := folder / INDEX).is_file() else places
     if differing := sorted(dict(places.items() ^ placed.items())):
         raise DataError(f"{folder}: {INDEX} and the files differ in {differing[0][:80]!r}; copy the whole model")
     if held and not places:
         raise DataError(f"{folder}: the weights hold no tensor; copy the whole model")
-    if held:
-        _try_shapes(folder, config, {name: shape for shapes in held.values() for name, shape in shapes.items()})
+    size = sum(path.stat().st_size for path in paths)
+    most = dict.fromkeys(("hidden_size", "intermediate_size", "vocab_size"), size) | {"num_hidden_layers": len(places)}
+    for field, number in most.items() if held else ():
+        if (config.get(field) or 0) > number:
+            said = f"the weights hold {len(places)} tensors in {size:,} bytes"
+            raise DataError(f"{folder}: config.json: {field}={config[field]}, but {said}")
+    return {name: shape for shapes in held.values() for name, shape in shapes.items()}
 
 
 def _try_shapes(folder: Path, config: dict[str, Any], shapes: Mapping[str, list[int]]) -> None:

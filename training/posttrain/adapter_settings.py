@@ -115,7 +115,9 @@ def _fitting(peft: Mapping[str, Any], field: str, one: str, modules: Collection[
     """Yield the modules that a field's name or pattern fits, as peft reads it: whole, or by the ends of names."""
     is_whole = peft[field] == one and field in ("target_modules", "exclude_modules")
     is_pattern = is_whole or field.endswith("_pattern")
-    name = one if is_pattern else re.escape(one.rpartition(".")[0] if field == "target_parameters" else one)
+    name = one if is_pattern else re.escape(one)
+    if field == "target_parameters":
+        name = re.escape(one.rpartition(".")[0]) or ".*"  # a parameter without its module may be of any
     before = "" if is_whole else ".*" if field == "modules_to_save" else r"(?:.*\.)?"
     try:
         pattern = re.compile(f"{before}(?:{name})")

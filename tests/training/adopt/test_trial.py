@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from tests.model_folders import CASES, CONFIG, IN_WEIGHTS, changed, sound
+from tests.model_folders import CASES, CONFIG, IN_WEIGHTS, changed, fields, header, sound
 from training.adopt import trial
 from training.adopt.folder import shape_of
 from training.contract.job import DataError
@@ -72,6 +72,33 @@ def test_a_teacher_is_of_a_family_or_of_the_projects_own_form(good, tmp_path, co
         return
     with pytest.raises((DataError, RecipeError), match=wrong):
         trial.try_folder(folder, "teacher")
+
+
+@pytest.mark.parametrize(
+    "config",
+    [
+        {"model_type": "lfm2", "layer_types": ["conv", "full_attention"]},
+        {"model_type": "apertus", "hidden_act": "xielu"},
+        {"model_type": "opt", "hidden_size": 64},  # wider than its embeddings
+        {"model_type": "llama", "hidden_act": "tanh"},
+    ],
+)
+def test_words_and_sizes_of_other_classes_are_for_transformers_to_judge(good, tmp_path, config):
+    folder = shutil.copytree(good, tmp_path / "model")
+    (folder / CONFIG).write_text(json.dumps(json.loads((good / CONFIG).read_text("utf-8")) | config), "utf-8")
+    trial.try_folder(folder, "model")
+
+
+def test_layers_and_heads_of_other_classes_have_other_names(good, tmp_path):
+    folder = shutil.copytree(good, tmp_path / "model")
+    fields(CONFIG, model_type="rwkv")(folder)
+
+    def renamed(found):
+        for name in [*found]:
+            found[name.replace("model.layers", "rwkv.blocks").replace("lm_head", "head")] = found.pop(name)
+
+    header(renamed)(folder)
+    trial.try_folder(folder, "model")
 
 
 def test_what_does_not_end_is_ended(good, tmp_path, monkeypatch):

@@ -11,7 +11,7 @@ from tests.training.posttrain import tiny
 from tests.training.posttrain.conftest import SFT
 from training.contract.progress import read_metrics
 from training.contract.records import RecipeError
-from training.posttrain.adapter_settings import check_adapters
+from training.posttrain.adapter_settings import check_adapters, check_matched
 from training.posttrain.passed_through import REFUSED, check_passed_through, fields_of
 from training.posttrain.reward.settings import RewardRecipe
 from training.posttrain.sft.settings import SftRecipe
@@ -135,6 +135,13 @@ def test_the_cases_have_every_field_that_passes():
     passing = {name for name in fields_of("LoraConfig") if not name.startswith(REFUSED["peft"])}
     tried = {name for peft, *_ in CASES for name in peft}
     assert passing <= tried
+
+
+def test_a_parameter_is_named_with_its_module_or_alone():
+    for name in ("gate_up_proj", "experts.gate_up_proj", "layers.0.mlp.experts.gate_up_proj"):
+        check_matched({"target_parameters": [name]}, {"model.layers.0.mlp.experts"}, where="sft.peft")
+    with pytest.raises(RecipeError, match="no module 'router"):
+        check_matched({"target_parameters": ["router.weight"]}, {"model.layers.0.mlp.experts"}, where="sft.peft")
 
 
 def test_the_head_of_a_reward_model_is_tied_to_nothing():
