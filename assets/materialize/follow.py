@@ -44,7 +44,7 @@ def run_job(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch, watching: Wa
     profile = pipeline.loaded_profile()
     backend, size = profile.backend_for(cell.asset), profile.size_for(cell.asset)
     note_versions(job, size)
-    run, *others = runs = [_tracked(one, pipeline, watch) for one in (job, *job.on_the_way)]
+    run, *others = (_tracked(one, pipeline, watch) for one in (job, *job.on_the_way))
     following = Following(
         backend=backend,
         task=task_of(job, size, profile.withheld),
@@ -57,19 +57,19 @@ def run_job(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch, watching: Wa
         made = following.made()
     except StageFailed:
         watch.observe({OF_RUN: following.bill().node_hours()})
-        _finish(runs, "FAILED")
+        run.finish("FAILED")
+        _finish_passed(job, others, "FAILED")
         raise
     except BaseException:
         # If the orchestrator stops or dies, the job keeps running and is found again later.
         if watch.is_canceling():
             following.leave()
-        _finish(runs, "KILLED")
+        run.finish("KILLED")
+        _finish_passed(job, others, "KILLED")
         raise
     _log(run, made)
-    for one, other in zip(job.on_the_way, others, strict=True):
-        if (passed := artifact.find(Path(one.output))) is not None:
-            _log(other, passed)
-    _finish(runs, "FINISHED")
+    run.finish("FINISHED")
+    _finish_passed(job, others, "KILLED")
     return made, run.url
 
 
@@ -78,9 +78,12 @@ def _log(run: StageRun, made: Artifact) -> None:
     run.log_metrics([row_of(made)])
 
 
-def _finish(runs: Iterable[StageRun], status: RunStatus) -> None:
-    for run in runs:
-        run.finish(status)
+def _finish_passed(job: Job, runs: Iterable[StageRun], otherwise: RunStatus) -> None:
+    """Close the runs of what a job makes on its way: what is made is finished, however the job itself ended."""
+    for one, run in zip(job.on_the_way, runs, strict=True):
+        if (made := artifact.find(Path(one.output))) is not None:
+            _log(run, made)
+        run.finish("FINISHED" if made is not None else otherwise)
 
 
 def _tracked(job: Job, pipeline: Pipeline, watch: Watch) -> StageRun:

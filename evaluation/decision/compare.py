@@ -18,6 +18,7 @@ from evaluation.decision.intervals import mean_difference_interval, mean_interva
 from evaluation.decision.paired import Answers, gain_of, paired, read_answers
 from training.contract.progress import METRICS_FILE, read_metrics
 from training.contract.records import differences
+from training.contract.scopes import KEPT_STEPS
 
 MATCHED = 0.01  # relative difference of compute below which two trainings count as matched
 MARKS = (0.25, 0.5, 0.75, 1.0)  # shares of the shorter training at which losses are given
@@ -256,8 +257,7 @@ def compute(sides: Sequence[Side]) -> dict[str, Any]:
 
 
 def _compute(side: Side) -> dict[str, Any]:
-    base = side.made.get(("base_model", ""), {})
-    metrics = base.get("metrics", {})
+    metrics = (_pretrained(side) or {}).get("metrics", {})
     parameters, tokens = metrics.get("parameters"), metrics.get("tokens")
     trainings = [record for (asset, _), record in side.made.items() if asset in TRAININGS]
     return {
@@ -270,6 +270,12 @@ def _compute(side: Side) -> dict[str, Any]:
         "price": _sum(side.made.values(), "price"),
         "held_out_bits_per_byte": metrics.get("held_out_bits_per_byte"),
     }
+
+
+def _pretrained(side: Side) -> Mapping[str, Any] | None:
+    """Return the record of a side's base model; of a side that is a kept step, that of the step."""
+    kept = (record for (asset, _), record in side.made.items() if asset == side.model == KEPT_STEPS)
+    return next(kept, side.made.get(("base_model", "")))
 
 
 def _sum(records: Any, name: str) -> float | None:

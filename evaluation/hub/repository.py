@@ -40,6 +40,7 @@ CORPUS_SENTENCE = (
     "Documents that the recipe keeps in extraction, filtering, deduplication and decontamination, with the columns of"
     " FineWeb."
 )
+OF_A_STEP = "> These are the weights after step {} of the base model. What follows is said of the recipe's last model."
 CARD_FILES = (CONTENT_FILE, DOMAINS_FILE, SUMMARY_FILE)
 
 ANSWER = {
@@ -108,6 +109,8 @@ def export_model(
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(model.path / entry["path"], target / name)
     page = sound(card.path, card.record, "README.md").read_text("utf-8")
+    if kept := model.record.get("settings", {}).get("kept"):
+        page = page.replace("\n---\n\n", f"\n---\n\n{OF_A_STEP.format(kept['step'])}\n\n", 1)  # after the front matter
     write_text(target / "README.md", _with_cost(page, card, behind) if behind else page)
     for extra in CARD_FILES:
         if card.file(extra).is_file():

@@ -17,14 +17,17 @@ from evaluation.hub.training_content import COLLECTION, CONTENT_FILE, emissions_
 from evaluation.report.truth_comparison import Record, of_asset, sound
 from training.contract.artifact import Artifact
 from training.contract.records import read_record
+from training.contract.scopes import KEPT_STEPS
 from training.recipe.recipe import Recipe
 
+OF_PRETRAINING = ("pretrain", ("learning_rate", "sequence_length", "global_batch_tokens", "precision", "seed"))
 SETTINGS = {  # asset: section of its settings, and the fields of it that a bill names
-    "base_model": ("pretrain", ("learning_rate", "sequence_length", "global_batch_tokens", "precision", "seed")),
+    "base_model": OF_PRETRAINING,
+    KEPT_STEPS: OF_PRETRAINING,
     "sft_model": ("sft", ("epochs", "learning_rate", "batch_size", "precision", "seed")),
     "aligned_model": ("align", ("method", "epochs", "learning_rate", "batch_size", "precision", "seed")),
 }
-TRAINED = ("reference_model", "base_model", "long_context_model", *POST_TRAINED)
+TRAINED = ("reference_model", "base_model", KEPT_STEPS, "long_context_model", *POST_TRAINED)
 LIMITS = (
     "The model knows what its pages say, and is wrong where they are. Its scores are of these exams alone. What the"
     " contamination check cannot see it does not rule out."

@@ -14,6 +14,7 @@ import pytest
 
 from assets.state.chain import CHAIN, parts_of
 from assets.state.recipe_folders import load_recipe
+from tests.jobs import commit_by_hand
 from tests.training.pretrain import tiny
 from training.contract.artifact import decided_of, find
 from training.contract.job import write_job
@@ -21,6 +22,7 @@ from training.contract.records import RecipeError
 from training.contract.running.lease import Lease
 from training.contract.running.runner import run_job
 from training.pretrain.watch.keep_settings import KeepRecipe
+from training.provenance.lineage import Lineage, Node, trainings_of
 from training.stages import STAGES
 
 PLAIN = dataclasses.replace(tiny.PRETRAIN, precision="fp32", optimizer="adamw")
@@ -78,6 +80,18 @@ def test_a_step_that_is_asked_for_later_is_the_same_artifact(chain, straight):
     assert ours.record["metrics"].keys() == theirs.record["metrics"].keys()
     alike = {"numerics": None}  # the later run is in a process that has loaded more
     assert decided_of(ours.record) | alike == decided_of(theirs.record) | alike
+
+
+def test_the_steps_after_a_kept_one_did_not_train_it(chain):
+    plan = chain.plan_artifact
+    step = commit_by_hand(chain.root / "kept_steps" / "by-hand", "kept_steps", settings={"kept": {"step": 3}})
+    nodes = {
+        one.fingerprint: Node(item=one, made=find(Path(one.path)), inputs=behind)
+        for one, behind in ((step, (plan.fingerprint,)), (plan, ()))
+    }
+    (training,) = trainings_of(Lineage(chain.root, nodes))
+    assert training.name == "kept_steps" and training.ledger.steps == list(range(3, training.plan.record.steps))
+    assert training.ledger.reasons(3) == {"later"} and 2 not in training.ledger
 
 
 # Where a process dies: the function that it was about to call for so many times.
