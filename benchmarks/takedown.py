@@ -162,7 +162,7 @@ def finishing(place: Path) -> int:
         return child
     status = 1
     try:
-        finish(place, tracking=Tracking("", place), say=lambda line: None)
+        finish(place, tracking=Tracking("", place, in_background=False), say=lambda line: None)
         status = 0
     finally:
         os._exit(status)

@@ -53,7 +53,7 @@ FINISH = """
 import sys, pathlib
 from assets.answers.takedown.report import finish
 from resources.tracking.reports import Tracking
-finish(root := pathlib.Path(sys.argv[1]), tracking=Tracking('', root), say=print)
+finish(root := pathlib.Path(sys.argv[1]), tracking=Tracking('', root, in_background=False), say=print)
 """
 
 

@@ -17,7 +17,7 @@ from typing import IO, Any
 
 from training.contract.files.checksums import sha256_of
 from training.contract.files.erased import ErasedState, note_erased
-from training.contract.files.writing import temporary_for
+from training.contract.files.writing import at_once, temporary_for
 from training.data.documents import compressing, decompressed_text, parsed_lines
 
 Commit = Callable[[], object]
@@ -170,12 +170,13 @@ def overwrite_lines(
     lines: list[str] = []
 
     def read() -> Iterator[str]:
-        with open(folder / name, "rb") as stream, decompressed_text(stream, name) as texts:
-            for line in filter(str.strip, texts):
-                lines.append(line)
+        with open(folder / name, "rb", opener=at_once) as stream, decompressed_text(stream, name) as texts:
+            for line in texts:
+                if line.strip():
+                    lines.append(line)
                 yield line
 
-    rows = list(parsed_lines(read(), name))
+    rows = list(parsed_lines(read(), str(folder / name)))
     new = [changed(row) for row in rows]
     touched = [row != other for row, other in zip(rows, new, strict=True)]
     if any(touched):

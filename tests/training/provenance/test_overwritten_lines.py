@@ -21,9 +21,7 @@ WRITTEN = [
 GONE = Withdrawn(ids=frozenset([document_id("s", "f", 3)]))
 ERASERS = {
     "rows": lambda folder, swap: erase_row_file(folder, "rows.jsonl", {"c"}.__contains__, swap),
-    "pages": lambda folder, swap: erase_lines(
-        folder, "rows.jsonl", Withdrawn(ids=frozenset([document_id("s", "f", 3)])), swap
-    ),
+    "pages": lambda folder, swap: erase_lines(folder, "rows.jsonl", GONE, swap),
 }
 
 

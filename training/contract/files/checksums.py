@@ -38,7 +38,8 @@ def digest_of_files(files: Iterable[dict[str, Any]]) -> str:
 
 def sha256_of(path: Path) -> str:
     """Return the sha256 (hex) of a file's bytes."""
-    with open(os.open(path, os.O_RDONLY | os.O_NONBLOCK), "rb") as stream:  # waits for no pipe
+    # The opener waits for no pipe.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
