@@ -122,7 +122,7 @@ MOMENTS = [
 
 @pytest.mark.parametrize(("place", "number"), MOMENTS)
 def test_a_killed_training_neither_loses_nor_doubles_a_step(chain, straight, tmp_path, place, number):
-    job = keeping(chain, f"killed-{place.rpartition(':')[2]}")
+    job = keeping(chain, f"killed-{place.rpartition(':')[2]}-{number}")
     write_job(job, tmp_path / "job.json")
     argv = [sys.executable, "-c", DYING, place, str(number), str(tmp_path / "job.json")]
     died = subprocess.run(argv, check=False, capture_output=True, text=True)
