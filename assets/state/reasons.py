@@ -37,7 +37,8 @@ def reasons_of(
 ) -> tuple[str, ...]:
     """Return how the record of an artifact or a job differs from the recipe, one line for each field."""
     stage = declared.stage
-    lines = differences(*(without_places(stage, one) for one in as_read(record["settings"], settings)))
+    recorded, asked = as_read(record["settings"], settings)
+    lines = differences(without_places(stage, recorded), without_places(stage, asked))
     lines += differences(record["libraries"], stage.library_versions(), "libraries")
     if record["stage_version"] != stage.version:
         lines.append(f"stage_version: {record['stage_version']} → {stage.version}")
