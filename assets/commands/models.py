@@ -178,7 +178,7 @@ def contamination(
 
 def serve(
     model: Annotated[
-        str, typer.Argument(help="a folder, NAME@ALIAS of the registry, or a recipe, whose last model is served")
+        str, typer.Argument(help="a folder, RECIPE@step-N, NAME@ALIAS of the registry, or a recipe: its last model")
     ],
     port: Annotated[int, typer.Option(help="port on this machine", min=1, max=65535)] = 8000,
     root: RootOption = DEFAULT_ROOT,

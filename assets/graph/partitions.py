@@ -1,8 +1,8 @@
 """Dagster's partitions and the mappings between them, derived from the recipes that exist.
 
-Keys are `recipe`, `recipe@snapshot` and `recipe@rung`. The mappings are static, because the web server and the daemon
-understand those. Partitions have one dimension, because a product of recipes and snapshots would contain pairs that no
-recipe has. Files are not partitions; a stage divides them among its ranks.
+Keys are `recipe`, `recipe@snapshot`, `recipe@rung` and `recipe@step-N`. The mappings are static, because the web server
+and the daemon understand those. Partitions have one dimension, because a product of recipes and snapshots would contain
+pairs that no recipe has. Files are not partitions; a stage divides them among its ranks.
 """
 
 from __future__ import annotations

@@ -53,7 +53,8 @@ GROUPS = (
     "evaluation",
 )
 
-GUARDS = {item.asset for one in CHAIN.values() for item in one.guards}
+# Assets of which only the verdict counts; a model is none, although its kept steps wait for it.
+GUARDS = {item.asset for one in CHAIN.values() for item in one.guards if not CHAIN[item.asset].guards}
 
 
 def ancestors(name: str) -> set[str]:

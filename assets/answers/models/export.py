@@ -43,10 +43,13 @@ def export(
     name or path by which a person gave the recipe. In a store, an export of the same that was killed is gone on with.
     """
     recipe = comparison.recipe
+    if step and asset not in ("", KEPT_STEPS):
+        raise DataError(f"export: {step} is one of the base model; leave out --asset {asset}")
     asset = asset or (KEPT_STEPS if step else last_model(recipe))
     if isinstance(target, Objects):
-        asked = [[key, cell.fingerprint] for (name, key), cell in comparison.cells.items() if name == asset]
-        what = f"{asset} of {partition_key(recipe, step)} ({digest_of(asked)[:12]})"
+        of = partition_key(recipe, step)
+        cells = [one for one in comparison.cells.values() if one.asset == asset and (not step or one.partition == of)]
+        what = f"{asset} of {of} ({digest_of([[one.partition, one.fingerprint] for one in cells])[:12]})"
         # without this file, transformers and datasets read nothing there
         with sent_to(target, what, last="README.md" if asset == CORPUS else "config.json") as folder:
             return export(comparison, asset, folder, step=step, tracking=tracking, key=key, named=named)

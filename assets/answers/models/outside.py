@@ -71,10 +71,10 @@ def _with_suites(evaluation: EvaluationRecipe, name: str) -> EvaluationRecipe:
 def model_folder(name: str, tracking: Tracking) -> Path:
     """Return the folder of a model: a path, RECIPE@step-N, or NAME@ALIAS or NAME/VERSION, with or without `models:/`.
 
-    A path may also be that of an artifact with a folder `model/`. A folder that exists precedes a registered version of
-    the same name. Raise DataError if no model is there, or if one of this project's is damaged.
+    A path may also be that of an artifact with a folder `model/`. A folder that exists precedes all else of its name.
+    Raise DataError if no model is there, or if one of this project's is damaged.
     """
-    if (kept := kept_step(name, tracking.root)) is not None:
+    if not Path(name).exists() and (kept := kept_step(name, tracking.root)) is not None:
         return whole_model(kept.path / "model")
     folder = _registered(name, tracking) if is_version(name) else local_path(name, "MODEL")
     folder = folder / "model" if (folder / "model" / "config.json").is_file() else folder
