@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
+from resources.tracking.spool import SPOOL_FILE
 from training.contract.artifact import ARTIFACT_FILE, COPY_FILE, record_digest
 from training.contract.files.erased import may_be_erased
 from training.contract.files.writing import read_sealed, temporary_for, write_sealed
@@ -83,8 +84,16 @@ def _mask(root: Path, path: Path, wanted: Hashes, swap: Swap) -> None:
             new = masked_text(text, path.name, wanted)
             if new == text:
                 raise Left(NAMES)
+            if path == root / "tracking" / SPOOL_FILE:
+                new = _filled(text, new)
             with compressing(out.stream, path.name) as packed:
                 packed.write(new.encode("utf-8"))
+
+
+def _filled(text: str, new: str) -> str:
+    """Return the new lines, filled to the bytes of the old ones: MLflow's writer knows by bytes what it has sent."""
+    lines = zip(text.split("\n"), new.split("\n"), strict=True)
+    return "\n".join(one + " " * (len(old.encode()) - len(one.encode())) for old, one in lines)
 
 
 def _is_of_model(root: Path, path: Path) -> bool:

@@ -31,6 +31,7 @@ from assets.answers.takedown.masking import mask, masked_text, texts_of_program
 from assets.answers.takedown.report import finish
 from assets.state.tombstones import Tombstone, append, is_masked, note_overwritten
 from resources.tracking.reports import Tracking
+from resources.tracking.spool import SPOOL_FILE, nothing_applied, read_applied, read_spool, spool_bytes, write_applied
 from tests.training.data.extract.test_extract import response
 from tests.training.pretrain import tiny
 from training.contract.artifact import (
@@ -492,6 +493,23 @@ def test_what_waits_for_mlflow_is_sent_before_the_files_are_read_or_nothing_is_p
         (left,) = report["proof"]["not_read"]
         assert left["path"] == "tracking/spool.jsonl" and "has not taken" in left["why"]
         assert report["proof"]["verdict"] == "not proved"
+
+
+def test_what_mlflow_has_of_masked_reports_stays_known(tmp_path):
+    reports = Tracking("", tmp_path, in_background=False)
+    reports.launch("abc", "toy", "digest")
+    reports.launched("abc").log_text("said.txt", SECRET)
+    folder = tmp_path / "tracking"
+    size = spool_bytes(folder)
+    write_applied(folder, nothing_applied(folder, reports.uri) | {"offset": size})
+    spool = folder / SPOOL_FILE
+    with Swap(takedown=1, note=lambda files, records: None) as swap:
+        assert mask(tmp_path, [spool], WANTED, swap) == {"tracking/spool.jsonl": ""}
+        swap.commit()
+    assert "spoons" not in spool.read_text("utf-8") and spool_bytes(folder) == size
+    reports.launch("def", "toy", "digest")
+    (line,) = read_spool(folder, read_applied(folder, reports.uri)["offset"])[0]
+    assert json.loads(line)["run"] == "launch-def"
 
 
 def test_runs_without_letters_and_sentences_of_the_program_are_nobodys(tmp_path):
