@@ -72,16 +72,23 @@ def free(root: Path, profile: Profile, entries: Iterable[Cached]) -> list[Cached
 
 
 def make_room(root: Path, profile: Profile) -> None:
-    """Remove files here until the folder of a root in a store has at most `max_bytes`, as far as that is possible."""
+    """Remove files here until the folder of a root in a store has at most `max_bytes`, as far as that is possible.
+
+    What stands in the way, such as a store that does not answer, is logged: nothing that was made depends on it.
+    """
     most = max_bytes()
     if most == math.inf or stored_root(root) is None or (over := _bytes_in(root) - most) <= 0:
         return
     chosen, left = [], over
-    for one in cached(root, profile):
-        if left > 0:
-            chosen.append(one)
-            left -= one.bytes
-    gone = sum(one.bytes for one in free(root, profile, chosen)) if chosen else 0
+    try:
+        for one in cached(root, profile):
+            if left > 0:
+                chosen.append(one)
+                left -= one.bytes
+        gone = sum(one.bytes for one in free(root, profile, chosen)) if chosen else 0
+    except (DataError, OSError) as error:
+        log.warning("%s: %.1f MB above %s, and no room could be made: %s", root, over / 1e6, MAX_VARIABLE, error)
+        return
     log.info("%s: %.1f MB above %s; removed %.1f MB that the store has", root, over / 1e6, MAX_VARIABLE, gone / 1e6)
 
 

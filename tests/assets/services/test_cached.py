@@ -92,6 +92,13 @@ def test_room_is_made_up_to_the_limit_by_what_was_used_longest_ago(root, monkeyp
     assert listed(root) == left
 
 
+def test_a_store_that_refuses_ends_no_run(root, store, monkeypatch, caplog):
+    monkeypatch.setenv(MAX_VARIABLE, "1e-9")
+    store.faults = [403] * 9
+    make_room(root, LOCAL)
+    assert "no room could be made" in caplog.text and list(root.rglob("a.txt"))
+
+
 def test_without_a_limit_or_below_it_the_store_is_asked_nothing(root, store, monkeypatch):
     store.requests.clear()
     make_room(root, LOCAL)
