@@ -50,7 +50,7 @@ def export(
         of = partition_key(recipe, step)
         cells = [one for one in comparison.cells.values() if one.asset == asset and (not step or one.partition == of)]
         what = f"{asset} of {of} ({digest_of([[one.partition, one.fingerprint] for one in cells])[:12]})"
-        # without this file, transformers and datasets read nothing there
+        # Without config.json transformers reads nothing there. A corpus has no such file; with its card it is whole
         with sent_to(target, what, last="README.md" if asset == CORPUS else "config.json") as folder:
             return export(comparison, asset, folder, step=step, tracking=tracking, key=key, named=named)
     if key is not None and asset == CORPUS:
