@@ -91,8 +91,8 @@ def finish(root: Path, *, tracking: Tracking, elsewhere: str = "", say: Say) -> 
         gone = gone_of(Folders(root).all(), stones, held_indexes(root), cluster=not keeps_duplicates(root))
         eraser = Eraser(root, gone, say)
         wanted, stays = _noted(root, eraser, number, say)
+        waiting = _waiting(tracking, say)  # before the files are read: what arrives later would not be among them
         say(f"{len(wanted):,} runs of eight words occur only in the withdrawn text; reading every file")
-        waiting = _waiting(tracking)  # before the files are read: what arrives later would not be among them
         swaps = partial(Swap, takedown=number, note=partial(note_overwritten, root, number))
         databases = team_databases(root, elsewhere)
         first, told = _replaced(root, eraser, wanted, swaps, databases)
@@ -134,8 +134,10 @@ def finish(root: Path, *, tracking: Tracking, elsewhere: str = "", say: Say) -> 
         return report
 
 
-def _waiting(tracking: Tracking) -> list[dict[str, str]]:
+def _waiting(tracking: Tracking, say: Say) -> list[dict[str, str]]:
     """Wait until MLflow has all reports; else return the file in which they wait, and why."""
+    if tracking.pending():
+        say("waiting until MLflow has all reports")
     try:
         tracking.flush(FLUSH_SECONDS)
     except TrackingError as error:
