@@ -12,6 +12,7 @@ import typer
 from assets.commands.make import run_named
 from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RootOption, place
 from assets.services.root import refuse_stored
+from assets.terminal.harmless import harmless
 from training.contract.job import DataError
 from training.contract.process.exit_codes import FAILED, OK
 
@@ -53,7 +54,6 @@ def trace(
     text occur in the training data, or what a model was made from. Exit code 2 if there is no such model, step, page or
     domain.
     """
-    from assets.answers.status.lines import harmless
     from assets.answers.trace.lines import lines_of
     from assets.answers.trace.page import page_of
     from assets.answers.trace.picture import picture_of
@@ -110,7 +110,6 @@ def takedown(
     json_: JsonOption = False,
 ) -> None:
     """Say what holds pages, rows or a text, and what a rebuild costs; withdraw them, rebuild, erase and prove."""
-    from assets.answers.status.lines import harmless
     from assets.answers.takedown.lines import lines_of
     from assets.answers.takedown.report import finish, is_done, note_found
     from assets.answers.takedown.takedown import answer, asked_of, half_rebuilt, to_rebuild, withdraw
@@ -172,7 +171,6 @@ def takedown(
 
 
 def _say_withdrawn(told: dict[str, Any], rebuilt: dict[str, list[str]], report: dict[str, Any] | None) -> None:
-    from assets.answers.status.lines import harmless
     from assets.answers.takedown.report import markdown_of
     from assets.answers.takedown.takedown import NOT_ERASED
 

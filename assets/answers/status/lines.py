@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import shutil
 import sys
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from rich.text import Text
 from assets.state.cell import Cell, Comparison
 from assets.state.chain import CHAIN, GROUPS
 from assets.state.reasons import INPUT_IS_ANOTHER
+from assets.terminal.harmless import harmless
 from evaluation.report.samples import OutcomeGroup
 from training.contract.scopes import last_model
 from training.contract.tables import table, table_lines
@@ -221,8 +221,3 @@ def _fact(value: Any) -> str:
     if not isinstance(value, float):
         return str(value)
     return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.3g}"
-
-
-def harmless(text: str) -> str:
-    """The text with each control character, except newline and tab, replaced by U+FFFD."""
-    return "".join("\ufffd" if unicodedata.category(c) == "Cc" and c not in "\n\t" else c for c in text)

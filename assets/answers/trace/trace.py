@@ -19,6 +19,7 @@ from assets.state.cell import Comparison, last_made
 from assets.state.chain import CHAIN, GROUPS
 from assets.state.compare import compare
 from assets.state.recipe_folders import find_recipe, load_recipe, recipe_folders
+from assets.terminal.harmless import harmless
 from resources.tracking.errors import TrackingError
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import Registered, registered_versions
@@ -110,7 +111,7 @@ def traced_answers(command: Sequence[str], model: str, *, root: Path, tracking: 
             print(
                 json.dumps({**said, "trace": told}, ensure_ascii=False)
                 if json_
-                else "\n".join([said["answer"], "", *lines_of(told), ""]),
+                else harmless("\n".join([said["answer"], "", *lines_of(told), ""])),
                 flush=True,
             )
     return chat.returncode
