@@ -113,7 +113,7 @@ class Objects:
             files.invalidate_cache()
             above = len(path) - len(prefix)
             found = files.find(path, detail=True)
-            return {name[above:]: said for name, said in found.items() if name[above:].strip("/")}
+            return {name[above:]: said for name, said in found.items() if name.rstrip("/") != path.rstrip("/")}
 
         return self._tried("list", prefix, find)
 
