@@ -33,10 +33,10 @@ PROJECT = Path(__file__).parents[2]
 
 def job_of(cell: Cell, comparison: Comparison, size: Size) -> Job:
     """The job that makes a cell, and others on its way. Raises StageFailed if an input or a guard is not made."""
+    job = _job(cell, comparison, size)
     for key in cell.guards:  # also the base model, which the job of a kept step does not name
         _input(key, comparison)
-    passed = tuple(_job(one, comparison, size) for one in on_the_way_of(cell, comparison))
-    return replace(_job(cell, comparison, size), on_the_way=passed)
+    return replace(job, on_the_way=tuple(_job(one, comparison, size) for one in on_the_way_of(cell, comparison)))
 
 
 def _job(cell: Cell, comparison: Comparison, size: Size) -> Job:

@@ -6,13 +6,11 @@ import logging
 
 import pytest
 
-from tests.training.contract.files.test_stored_root import PLACE, machine, store
+from tests.training.contract.files.test_stored_root import PLACE, machine
 from training.contract.artifact import checkpoint_step, write_json, write_text
 from training.contract.files.objects import Objects
 from training.contract.files.writing import sealed_text
 from training.contract.stored_state import StateSender, bring_state, forget_state, store_state
-
-__all__ = ["store"]  # the fixture
 
 
 def trained_to(folder, step):
