@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
@@ -120,7 +121,8 @@ def test_the_shell_hands_sigterm_on_and_ends_as_its_command_does(tmp_path, then,
     (job,) = manifests(task, settings_of(tmp_path, python=sys.executable), token="1a")
     log = tmp_path / "log.txt"
     log.touch()
-    shell = subprocess.Popen(["/bin/sh", "-c", script(job)])
+    listening = partial(signal.signal, signal.SIGTERM, signal.SIG_DFL)  # other tests of this process may differ
+    shell = subprocess.Popen(["/bin/sh", "-c", script(job)], preexec_fn=listening)
     while not log.read_text().endswith("\non\n"):
         assert shell.poll() is None
     shell.send_signal(signal.SIGTERM)
