@@ -29,7 +29,7 @@ def names_of_profiles(incomplete: str) -> list[str]:
 
 
 def names_of_assets(incomplete: str) -> list[str]:
-    """Return the assets whose names begin so, in the order of the chain, for a shell."""
+    """Return the assets whose names begin with `incomplete`, in the order of the chain, for shell completion."""
     return [name for name in CHAIN if name.startswith(incomplete)]
 
 

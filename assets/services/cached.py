@@ -72,7 +72,7 @@ def free(root: Path, profile: Profile, entries: Iterable[Cached]) -> list[Cached
 
 
 def make_room(root: Path, profile: Profile) -> None:
-    """Remove files here until the folder of a root in a store has at most `max_bytes`, as far as that is possible.
+    """Remove local copies of what an object store holds until they have at most `max_bytes`, if that is possible.
 
     What stands in the way, such as a store that does not answer, is logged: nothing that was made depends on it.
     """

@@ -43,9 +43,9 @@ _STORED = re.compile(rf"({'|'.join(PACKAGES)}):/+([^/?#]+(?:/[^?#]*?)?)/*")  # `
 
 
 def stored(given: str | Path, where: str) -> Objects | None:
-    """Return the objects behind an address that a person gave in `where`; None if it is no address of an object store.
+    """Return the object store that an address such as s3://bucket/prefix names; None if `given` is a path.
 
-    Raise DataError if it holds a secret.
+    Raise DataError, with `where` it was given, if the address holds a secret.
     """
     found = _STORED.fullmatch(str(given))
     if found is None:

@@ -1,4 +1,4 @@
-"""A folder sent into an object store: nothing there reads as a whole before the last file has arrived.
+"""Send a folder to an object store: a model or corpus there cannot be loaded before its last file has arrived.
 
 While it is sent, `unfinished-export.json` beside the files says of what they are and which checksum each has. An object
 is whole or not there, so one of the size that the note's file has is that file.

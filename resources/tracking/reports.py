@@ -204,7 +204,7 @@ class StageRun:
         self._tracking._spool({"do": "tags", "run": self.key, "tags": tags})
 
     def log_artifact(self, file: Path) -> None:
-        """Copy a file to MLflow's artifact store; of a root that was copied meanwhile, the copy's own."""
+        """Copy a file to MLflow's artifact store; the path is relative to the root, so a copied root sends its own."""
         path = os.path.relpath(file.resolve(), self._tracking.root.resolve())
         self._tracking._spool({"do": "artifact", "run": self.key, "path": path})
 

@@ -15,7 +15,7 @@ NO_MODULES = ("Buffer", "Parameter")
 
 
 def modules_of(shape: ModelConfig) -> frozenset[str] | None:
-    """Return the names of the modules that transformers' class has for a shape; None if the class is not installed.
+    """Return the dotted module names of transformers' class for a model shape; None if the class is not installed.
 
     A class that chooses between two modules of one name is taken to have what is inside of both.
     """
@@ -34,7 +34,7 @@ def _modules(source: Path, family: str, layers: int) -> frozenset[str] | None:
 
 
 def _inside(classes: Mapping[str, ast.ClassDef], name: str, layers: int) -> Iterator[str]:
-    """Yield the names of all modules in a class; a list of modules is taken for that of the layers."""
+    """Yield the dotted names of the modules that a class of transformers has; `nn.ModuleList` is one for each layer."""
     for base in (ast.unparse(one) for one in classes[name].bases):
         yield from _inside(classes, base, layers) if base in classes else ()
     for line in ast.walk(classes[name]):

@@ -163,9 +163,9 @@ class Swap:
 def overwrite_lines(
     folder: Path, name: str, changed: Callable[[Any], Any], swap: Swap, *, is_input: bool = True
 ) -> int:
-    """Write the values that `changed` gives for lines of JSON, if it changes any; return how many it changes.
+    """Rewrite a file of JSON lines with the rows that `changed` changes, and return their number; 0 writes nothing.
 
-    All other lines keep their bytes. Raise DataError for a line that is not JSON.
+    All other lines keep their bytes; empty ones go. Raise DataError for a line that is not JSON.
     """
     lines: list[str] = []
 
