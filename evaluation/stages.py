@@ -46,6 +46,23 @@ EVALUATE = Stage(
     distributed=True,
     by_a_model=True,
 )
+SCORE_STEP = Stage(
+    name="score_step",
+    version="1",
+    module="evaluation.steps.step_scores",
+    libraries=EVALUATE.libraries,
+    kinds=EVALUATE.kinds,
+    gates=EVALUATE.gates,
+    distributed=True,
+    by_a_model=True,
+)
+LEARNING_CURVES = Stage(
+    name="learning_curves",
+    version="1",
+    module="evaluation.steps.learning_curves",
+    libraries=("jinja2",),
+    kinds=("json", "html"),
+)
 JUDGE = Stage(
     name="judge",
     version="14",
@@ -139,6 +156,13 @@ def _scores(recipe: Recipe, part: str) -> dict[str, Any]:
     asked = _without(recipe.evaluation, SAMPLES_ANSWERS, JUDGES_CONTAMINATION)
     held_out = MixtureRecipe(held_out_fraction=recipe.mixture.held_out_fraction)
     return with_data(recipe, {"evaluation": asked, "mixture": held_out})
+
+
+def _step_scores(recipe: Recipe, part: str) -> dict[str, Any]:
+    """Return the settings of the exams alone."""
+    del part
+    asked = _without(recipe.evaluation, SAMPLES_ANSWERS, MEASURES_TEXT, JUDGES_CONTAMINATION)
+    return with_data(recipe, {"evaluation": asked})
 
 
 def _watched(recipe: Recipe, part: str) -> dict[str, Any]:
@@ -296,6 +320,26 @@ ASSETS = (
             Input(asset="decontaminated_documents", which="every"),  # held-out documents, and pages for controls
         ),
         checks=(_check_suites,),
+    ),
+    Asset(
+        name="step_scores",
+        stage=SCORE_STEP,
+        description="Benchmark scores of the base model as it was after a kept step; every answer is kept.",
+        group="evaluation",
+        scope="step",
+        settings=_step_scores,
+        inputs=(Input(asset="kept_steps"),),
+        checks=(_check_suites,),
+    ),
+    Asset(
+        name="learning_curves",
+        stage=LEARNING_CURVES,
+        description="The base model's scores over its kept steps, with 95 % intervals.",
+        group="evaluation",
+        scope="section",
+        sections=("pretrain.keep.is_asked",),
+        settings=sections(),
+        inputs=(Input(asset="step_scores", which="every"),),
     ),
     Asset(
         name="alignment_rewards",

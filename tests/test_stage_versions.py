@@ -4,7 +4,7 @@ import ast
 import importlib.util
 import subprocess
 import sys
-from dataclasses import fields, is_dataclass
+from dataclasses import fields, is_dataclass, replace
 from importlib.metadata import PackageNotFoundError, packages_distributions, version
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from training.contract.identity.generated_sources import SOURCES
 from training.contract.identity.refusals import REFUSALS, only_refuses
 from training.contract.stage import modules_of, parts_of
 from training.posttrain.align.method import method_names
+from training.pretrain.watch.keep_settings import KeepRecipe
 
 # Libraries that closures import and that are in no fingerprint there, with the stages whose closures may import them.
 EVERYWHERE = frozenset(STAGES)
@@ -45,12 +46,12 @@ UNDECLARED = {
     "awkward": ("holds what gigatoken encoded", {"tokenize"}),
     "datasets": ("hands rows to a trainer in the order given", EVERYWHERE),
     "accelerate": ("is told whether autocast keeps copies of weights, which changes no number", EVERYWHERE),
-    "rich": ("writes a table to a terminal", {"scaling", "card"}),
-    "markupsafe": ("escapes text for HTML, with jinja2", {"scaling", "card"}),
+    "rich": ("writes a table to a terminal", {"scaling", "learning_curves", "card"}),
+    "markupsafe": ("escapes text for HTML, with jinja2", {"scaling", "learning_curves", "card"}),
     "triton": ("is locked with torch, whose version is declared", {"adopt", "pretrain", "doremi", "extend", "card"}),
     "torchao": ("fp8 only; its version is in the numerics class", {"pretrain", "extend"}),
     # Reached by an import of which these stages use another part.
-    "plotly": ("draws the scaling ladder's page, which this stage does not", {"card"}),
+    "plotly": ("draws the scaling ladder's page, which these stages do not", {"learning_curves", "card"}),
     "torch": (
         "loads models, which these stages do not",
         {
@@ -59,6 +60,7 @@ UNDECLARED = {
             "prompts",
             "contamination",
             "scaling",
+            "learning_curves",
             "card",
             "promote",
             "index_rows",
@@ -87,7 +89,7 @@ UNDECLARED = {
     ),
     "xxhash": (
         "hashes words, which these stages do not",
-        {"tokenizer", "tokenize", "evaluate", "judge", "watched_items"},
+        {"tokenizer", "tokenize", "evaluate", "score_step", "judge", "watched_items"},
     ),
     "trl": ("trains, which this stage does not", {"judge"}),
     "peft": ("trains adapters, which this stage does not", {"judge"}),
@@ -96,7 +98,11 @@ UNDECLARED = {
 
 # Packaged files that closures can open and that are in no fingerprint there. All of them are guarded as modules are.
 NOT_IN_FINGERPRINTS = {
-    "evaluation/report/templates/": ("the form of a page; a new form is a new version", {"scaling", "card"}),
+    "evaluation/report/templates/": (
+        "the form of a page; a new form is a new version",
+        {"scaling", "learning_curves", "card"},
+    ),
+    "evaluation/steps/templates/": ("the form of a page; a new form is a new version", {"learning_curves"}),
     "training/data/filter/lists/": (
         "`filter` reads the addresses alone; pages read none",
         {"filter", "card"},
@@ -398,6 +404,10 @@ BESIDE = {
     "preferences": ("the form of an item that is searched for", {"data.exams.settings"}),
     "prompts": ("the reader of a source, and items", {"posttrain.source_settings", "data.exams.settings"}),
     "evaluate": ("the scan for items", {"data.exams.decontaminate_settings"}),
+    "score_step": (
+        "the scan for items, and what `evaluate` measures on held-out text",
+        {"data.exams.decontaminate_settings", "order.settings"},
+    ),
     "judge": (
         "the scan for items, the reward model and the rows",
         {
@@ -437,13 +447,25 @@ BESIDE = {
             "data.quality.settings",
         },
     ),
+    "learning_curves": (
+        "the report's form, which comes with all of the report",
+        {
+            "data.exams.decontaminate_settings",
+            "data.exams.settings",
+            "settings.evaluation",
+            "data.filter.settings",
+            "data.quality.settings",
+        },
+    ),
 }
 WITH_EVERY_PART = ("kitchen-ladder", "kitchen-mixture", "kitchen-long-context", "kitchen-synthetic")  # with kitchen-rl
 
 
 def test_an_edit_of_a_section_marks_only_the_stages_that_read_it(code):
     read: dict[str, set[str]] = {name: set() for name in STAGES}
-    for recipe in (load_recipe("kitchen-rl"), *map(example, WITH_EVERY_PART)):
+    kitchen = load_recipe("kitchen-rl")
+    keeping = replace(kitchen, pretrain=replace(kitchen.pretrain, keep=KeepRecipe(steps="log")))
+    for recipe in (keeping, *map(example, WITH_EVERY_PART)):
         for declared in CHAIN.values():
             for partition in partitions_of(declared, recipe):
                 read[declared.stage.name] |= records_of(declared.settings(recipe, partition.partition("@")[2]))

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import islice
 
-from evaluation.report.figures import Bar, alone, bars_picture, line_picture, thinned
+from evaluation.report.figures import Bar, alone, bars_picture, line_picture, lines_picture, thinned
 from training.contract.artifact import Artifact
 from training.contract.progress import METRICS_FILE, curve, read_metrics
 
@@ -93,6 +93,15 @@ def _scores(made: Artifact) -> str:
     return bars([(name, metrics[name]) for name in whole], "score, with its interval of 95 %", ranges=ranges, most=1.0)
 
 
+def _learning_curves(made: Artifact) -> str:
+    """The score of each suite over the tokens of the kept steps, a line each."""
+    points = read_metrics(made.path / METRICS_FILE)
+    names = dict.fromkeys(name for point in points for name in point if name.endswith("_score"))
+    lines = [[(point["tokens"], point[name]) for point in points if name in point] for name in names]
+    title = f"scores over tokens: {', '.join(name.removesuffix('_score') for name in names)}"
+    return alone(lines_picture(title, lines, horizontal="to token"), STYLE, title=title) if names else ""
+
+
 def _contamination(made: Artifact) -> str:
     """A bar chart of the fraction of each suite's items that was found in the model's training data."""
     found = next((gate["evidence"].get("found_fraction") for gate in made.record["gates"]), None)
@@ -133,6 +142,8 @@ _DRAWN: Mapping[str, Callable[[Artifact], str]] = {
     "ladder_plan": _mixture,
     "mixture_weights": lambda made: bars(_under(made.record["metrics"], "weight_"), "weight"),
     "model_scores": _scores,
+    "step_scores": _scores,
+    "learning_curves": _learning_curves,
     "data_contamination": _contamination,
     "contamination_report": _contamination,
     "benchmark_index": _found_plants,

@@ -43,7 +43,8 @@ class Side:
 
     def answers(self) -> dict[str, Answers]:
         """Return the answers of this side's final model by suite; an empty mapping if the model was not scored."""
-        return read_answers(self.scores, NAMES[self.model]) if self.scores and self.model in NAMES else {}
+        name = NAMES.get("base_model" if self.model == KEPT_STEPS else self.model)
+        return read_answers(self.scores, name) if self.scores and name else {}
 
 
 def compared(sides: Sequence[Side]) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -66,6 +67,7 @@ def test_a_killed_run_keeps_each_step_once_and_each_is_in_the_stores(kept):
 def test_a_step_is_compared_and_traced_by_its_name_and_does_not_chat(kept):
     told = pedigree("compare", f"{NAME}@step-2", f"{NAME}@step-5", root=kept)
     assert told.code == 0, told.errors
+    assert f"{NAME}@step-2 was not scored" in told.answer["not_compared"]
     last = pedigree("trace", f"{NAME}@step-2", "--step", "1", root=kept).answer
     later = pedigree("trace", f"{NAME}@step-2", "--step", "2", root=kept).answer
     assert (last["training"], last["trained"], later["trained"]) == ("kept_steps", True, False)
@@ -73,3 +75,15 @@ def test_a_step_is_compared_and_traced_by_its_name_and_does_not_chat(kept):
     assert chat.code == 2 and "a base model completes text" in chat.errors, chat.errors
     unknown = pedigree("trace", f"{NAME}@step-3", "--step", "1", root=kept)
     assert unknown.code == 2 and f"{NAME} keeps no step-3 (pretrain.keep)" in unknown.errors
+
+
+def test_steps_are_scored_and_compared_item_by_item_without_the_models_after_them(kept):
+    scored = pedigree("run", NAME, "--until", "learning_curves", root=kept)
+    assert scored.code == 0, scored.errors
+    assert set(scored.answer["assets"]["step_scores"]) == {f"{NAME}@step-2", f"{NAME}@step-5"}
+    assert "sft_model" not in scored.answer["assets"]
+    told = pedigree("compare", f"{NAME}@step-2", f"{NAME}@step-5", root=kept).answer
+    against = {row["suite"]: row["sides"][1]["against"] for row in told["scores"]}
+    assert set(against) == {"cloze", "sums", "questions", "chat"} and told["not_compared"] == []
+    scores = json.loads(next(kept.glob("step_scores/*/scores.json")).read_text())["base"]
+    assert {suite: one["items"] for suite, one in against.items()} == {name: one["n"] for name, one in scores.items()}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assets.state.chain import CHAIN, ancestors
+from assets.state.chain import CHAIN, ancestors, descendants
 from assets.state.compare import compare
 from assets.state.recipe_folders import recipe_files, recipe_folders
 from assets.state.references import read_reference
@@ -222,12 +222,12 @@ def _counted(folders: Sequence[Folder]) -> str:
 def by_references(root: Path, folders: Sequence[Folder]) -> Wanted:
     """Return the artifacts that the references of all partitions name. A damaged one keeps all of its asset.
 
-    A reference to a kept step does not count: only recipes ask for steps.
+    A reference to a kept step, or to what is made from some, does not count: only recipes ask for steps.
     """
-    wanted = Wanted()
+    wanted, of_steps = Wanted(), {KEPT_STEPS} | descendants(KEPT_STEPS)
     for path in sorted((root / "refs").glob("*/*.json")):
         asset, partition = path.parent.name, path.stem
-        if asset == KEPT_STEPS:
+        if asset in of_steps:
             continue
         try:
             found = read_reference(root, asset, partition)

@@ -10,7 +10,7 @@ from typing import Any
 from assets.answers.trace.kept_step import recipe_and_step
 from assets.answers.trace.trace import Model, meant, versions_of
 from assets.state.cell import last_made
-from assets.state.chain import CHAIN
+from assets.state.chain import CHAIN, partition_key
 from assets.state.compare import compare
 from assets.state.reasons import recipe_as_read
 from assets.state.recipe_folders import find_recipe, load_recipe, recipe_folders
@@ -21,12 +21,13 @@ from training.contract.artifact import Artifact, Damaged, find
 from training.contract.files.writing import regular_bytes
 from training.contract.job import DataError, RefusedInput
 from training.contract.records import RecipeError
+from training.contract.scopes import KEPT_STEPS
 from training.data.checksum_cache import known_under
 from training.provenance.file_verification import sound
 from training.provenance.lineage import Node, artifacts_under, item_of, lineage_of
 from training.recipe.recipe import Recipe, recipe_as_data
 
-SCORES = "model_scores"
+SCORES, STEP_SCORES = "model_scores", "step_scores"
 ORDER = {name: number for number, name in enumerate(CHAIN)}
 
 
@@ -51,9 +52,9 @@ def _side(asked: str, root: Path, versions: Sequence[Registered]) -> Side:
     lineage = lineage_of(root, *found.made)
     last = lineage.last
     last.usable  # noqa: B018 - it raises what is wrong with the model
-    scores = _scores(found, recipe, root, versions)
+    scores = _scores(found, recipe, asked, root, versions)
     nodes = {(node.item.asset, node.item.partition.partition("@")[2]): node for node in lineage.nodes.values()}
-    nodes |= {(SCORES, ""): lineage_of(root, scores).last} if scores is not None else {}
+    nodes |= {(scores.record["asset"], ""): lineage_of(root, scores).last} if scores is not None else {}
     nodes = dict(sorted(nodes.items(), key=lambda one: (ORDER.get(one[0][0], len(ORDER)), one[0][1])))
     return Side(
         title=asked,
@@ -95,23 +96,27 @@ def _recorded(made: Artifact) -> dict[str, Any]:
         raise DataError(f"{path}: the recipe of this model cannot be read ({error})") from None
 
 
-def _scores(found: Model, recipe: Recipe | None, root: Path, versions: Sequence[Registered]) -> Artifact | None:
+def _scores(
+    found: Model, recipe: Recipe | None, asked: str, root: Path, versions: Sequence[Registered]
+) -> Artifact | None:
     """Return a model's scores, after verifying their files; None if the model was not scored.
 
     The scores of the recipe itself are preferred, then those that a registered version of the model names, then any
     others of the model.
     """
     model = found.made[0]
-    made = [one for one in artifacts_under(root, lambda asset: asset == SCORES) if _reads(one, model)]
+    scored = STEP_SCORES if model.record["asset"] == KEPT_STEPS else SCORES
+    made = [one for one in artifacts_under(root, lambda asset: asset == scored) if _reads(one, model)]
     own = None
     if recipe is not None:
-        cell = compare(recipe, root, skip_unavailable=True).cells.get((SCORES, recipe.name))
+        key = (scored, partition_key(recipe, recipe_and_step(asked)[1]))
+        cell = compare(recipe, root, skip_unavailable=True).cells.get(key)
         own = last_made(cell, root) if cell is not None else None
     named = {one.tags.get(f"digest.{SCORES}") for one in versions if one.tags.get("digest") == model.digest}
     chosen = [one for one in (own,) if one is not None and _reads(one, model)]
     chosen += [one for one in made if one.digest in named] + made
     if not chosen:
-        damaged = [path.parent for path in root.glob(f"{SCORES}/*/artifact.json") if _is_damaged_of(path.parent, model)]
+        damaged = [path.parent for path in root.glob(f"{scored}/*/artifact.json") if _is_damaged_of(path.parent, model)]
         if damaged:
             raise DataError(f"{damaged[0]}: the record of its scores is damaged; `pedigree verify RECIPE` says more")
         return None

@@ -118,6 +118,8 @@ def scored(recipe: Recipe) -> Iterator[str]:
     """Yield every asset for which models are scored and not trained."""
     if recipe.evaluation.suites:
         yield "model_scores"
+        if recipe.pretrain.keep.is_asked:
+            yield "step_scores"
         if asks_for(recipe, *CHAIN["aligned_model"].sections):
             yield "alignment_rewards"
 
@@ -314,7 +316,7 @@ def _check_tuning_memory(recipe: Recipe, section: Section, size: Size) -> None:
 
 
 def _check_scoring(recipe: Recipe, asset: str, size: Size) -> None:
-    if asset == "model_scores":
+    if asset in ("model_scores", "step_scores"):
         recipe.evaluation.check_processes(size.nodes * size.processes)
     _check_shard(recipe, size)
     _check_answer_weights(size, size.shard)

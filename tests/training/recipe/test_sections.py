@@ -17,7 +17,8 @@ from training.stages import STAGES as TRAINING_STAGES
 STAGES = {**TRAINING_STAGES, **EVALUATION_STAGES}
 
 POSTTRAINED = "instructions sft preferences prompts reward align"
-SEARCHED = "benchmarks decontaminate instructions preferences prompts evaluate judge contamination watched_items"
+SCORED = "evaluate score_step judge"
+SEARCHED = f"benchmarks decontaminate instructions preferences prompts {SCORED} contamination watched_items"
 
 # The stages whose code reads a section. `card` prints the whole recipe, and so is not repeated in each row.
 READERS = {
@@ -29,11 +30,11 @@ READERS = {
     "training.data.exams.settings": SEARCHED,
     "training.data.extract.settings": "extract",
     "training.data.filter.settings": "score filter",
-    "training.order.settings": "plan evaluate",
+    "training.order.settings": "plan evaluate score_step",
     "training.data.quality.settings": "quality score",
     "training.data.tokens.tokenize_settings": "tokenize",
     "training.data.tokens.tokenizer_settings": "tokenizer tokenize adopt",
-    "training.recipe.settings.evaluation": "evaluate contamination judge watched_items",
+    "training.recipe.settings.evaluation": f"{SCORED} contamination watched_items",
     "training.generate.settings": "synthesize",
     "training.recipe.settings.ladder": "scaling",
     "training.posttrain.adapter_settings": "sft align judge reward",

@@ -1,0 +1,129 @@
+"""Stage `score_step`: the scores of the base model as it was after one of the steps that it keeps.
+
+The files are those of the stage `evaluate` (evaluation/exams/scores.py) for one model, which is called `base`. Where an
+item is answered by likelihood, its kept sample also has `right`: the log-likelihood and the bytes of its first right
+answer. The suite then has `bits_per_byte` of all these answers together, as while the model was trained.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from evaluation.decision.answers import MODEL_FOLDER, NAMES
+from evaluation.decision.intervals import ratio_interval
+from evaluation.exams.scores import Exams, check_names, completeness, metrics_of, sit, write_scores
+from training.contract.identity import numerics
+from training.contract.job import InputArtifact, Job, Outcome, Work
+from training.contract.scopes import KEPT_STEPS
+from training.data.exams.settings import BenchmarkRecipe
+from training.pretrain.watch.divisors import DIVISORS
+from training.recipe.settings.evaluation import EvaluationRecipe
+
+if TYPE_CHECKING:
+    from evaluation.exams.harness import SuiteResult
+    from evaluation.exams.items import ExamItem
+
+NAME = NAMES["base_model"]
+
+
+def run(job: Job, work: Work) -> Outcome:
+    """Score the kept step on every suite, and write the files that the module's docstring lists."""
+    # This module keeps everything imported after it offline and quiet.
+    import training.generate.model_folder  # noqa: F401 - for its effect
+    from training.pretrain.parallel.world import joined_world
+
+    with joined_world(hang_seconds=job.run.hang_seconds) as world:
+        return _scored(job, work, is_first=world.is_first)
+
+
+def _scored(job: Job, work: Work, *, is_first: bool) -> Outcome:
+    """Score the kept step. All processes of the job work together; the first writes."""
+    from evaluation.exams.items import read_exam
+
+    recipe = job.settings_as(EvaluationRecipe, "evaluation")
+    check_names(recipe.suites)
+    numerics.use_threads(job.run)
+    numerics.note(job, work)
+    read = {benchmark.name: read_exam(benchmark, job.settings) for benchmark in recipe.suites}
+    exams: Exams = [(benchmark, read[benchmark.name].items) for benchmark in recipe.suites]
+    item = job.input_of(KEPT_STEPS)
+    identity = {"asset": item.asset, "fingerprint": item.fingerprint, "digest": item.digest}
+    candidate = sit(NAME, item.file(MODEL_FOLDER), identity, exams, recipe, job.settings, run=job.run)
+    if not is_first:
+        return Outcome(files=())
+    candidate.results = [
+        with_right_answers(result, benchmark, job.settings)
+        for result, (benchmark, _) in zip(candidate.results, exams, strict=True)
+    ]
+    suites = {result.suite: result.as_json() | bits_of(result.samples) for result in candidate.results}
+    bits = {
+        f"{NAME}_{suite}_bits_per_byte": told["bits_per_byte"]
+        for suite, told in suites.items()
+        if "bits_per_byte" in told
+    }
+    metrics = metrics_of({NAME: suites}) | bits | _place(item)
+    work.progress.log(**metrics)
+    return Outcome(
+        files=tuple(write_scores(work.path, [candidate], {NAME: suites})),
+        metrics=metrics,
+        gates=(completeness({NAME: suites}, {name: len(exam.items) for name, exam in read.items()}, [NAME]),),
+        notes={"refused_items": {name: exam.refused for name, exam in read.items() if exam.refused}},
+    )
+
+
+def _place(item: InputArtifact) -> dict[str, Any]:
+    """Return after which step and how many tokens of its training a kept model was written."""
+    metrics = item.record()["metrics"]
+    return {"step": metrics["steps"], "tokens": metrics["tokens"]}
+
+
+def with_right_answers(result: SuiteResult, benchmark: BenchmarkRecipe, settings: Mapping[str, Any]) -> SuiteResult:
+    """Return a result whose samples have `right`, if the suite's score follows from the likelihoods of its choices."""
+    if result.metric not in DIVISORS or not all(map(_has_each_likelihood, result.samples)):
+        return result
+    right = right_answers(benchmark, result.items, settings)
+    return replace(
+        result,
+        samples=[
+            sample | {"right": {"log_likelihood": sample["log_likelihoods"][number], "bytes": size}}
+            for sample, (number, size) in zip(result.samples, right, strict=True)
+        ],
+    )
+
+
+def right_answers(
+    benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: Mapping[str, Any]
+) -> Iterator[tuple[int, int]]:
+    """Yield the number and the bytes of each item's first right answer, as they count while a model trains.
+
+    The number is that of the answer's log-likelihood among those of the item.
+    """
+    from evaluation.exams.harness import suite_task
+    from evaluation.exams.watched_items import _judged
+
+    task, _ = suite_task(benchmark, items, settings, has_template=False)
+    task.build_all_requests()
+    for _, some in groupby(task.instances, key=lambda one: one.doc_id):
+        told = _judged(task, benchmark, [(one, ([], [])) for one in some])
+        yield told["right"][0], told["bytes"]
+
+
+def _has_each_likelihood(sample: Mapping[str, Any]) -> bool:
+    return len(sample.get("log_likelihoods", ())) == len(sample.get("choices", [""]))
+
+
+def bits_of(samples: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return `bits_per_byte` of the right answers of all items together, with its 95 % interval as `bits_interval`.
+
+    The result is empty for samples without `right`; the interval of one item is None.
+    """
+    right = [sample["right"] for sample in samples if "right" in sample]
+    if not right:
+        return {}
+    bits, sizes = [-one["log_likelihood"] / math.log(2) for one in right], [one["bytes"] for one in right]
+    interval = list(ratio_interval(bits, sizes)) if len(right) > 1 else None
+    return {"bits_per_byte": sum(bits) / sum(sizes), "bits_interval": interval}
