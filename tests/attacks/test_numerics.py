@@ -79,9 +79,10 @@ def test_a_model_of_another_class_is_told_from_another_result(copy, recipe, monk
     assert compare(recipe, copy).cells["reward_model", recipe.name].reasons == ("input sft_model is to be made again",)
 
 
-# Plans of recipes with more than one model, which the stage `plan` makes as it makes the small kitchen's, and the index
-# of synthetic rows, which the stage `index_rows` makes as it makes that of the small kitchen's rows.
-ELSEWHERE = ("ladder_plan", "reference_plan", "long_context_plan", "synthetic_row_index")
+# Plans of recipes with more than one model, which the stage `plan` makes as it makes the small kitchen's, the index of
+# synthetic rows, which the stage `index_rows` makes as it makes that of the small kitchen's rows, and the report on the
+# kept steps, of which the small kitchen has none.
+ELSEWHERE = ("ladder_plan", "reference_plan", "long_context_plan", "synthetic_row_index", "learning_curves")
 DATA = [
     name
     for name, declared in CHAIN.items()

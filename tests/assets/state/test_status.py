@@ -30,8 +30,9 @@ from training.recipe.recipe import SECTIONS
 LADDER = {"ladder_plan", "ladder_model", "scaling_fit"}  # only of recipes that have one
 MIXTURE = {"reference_plan", "reference_model", "mixture_weights"}  # likewise
 LONG = {"long_context_plan", "long_context_model"}
+STEPS = {"kept_steps", "step_scores", "learning_curves"}
 OPTIONAL = (
-    LADDER | MIXTURE | LONG | {"adopted_model", "kept_steps", "prompt_data", "synthetic_text", "synthetic_row_index"}
+    LADDER | MIXTURE | LONG | STEPS | {"adopted_model", "prompt_data", "synthetic_text", "synthetic_row_index"}
 )  # only of recipes that ask for it
 
 
@@ -540,4 +541,4 @@ def test_nothing_of_a_fingerprint_is_a_path(kitchen, tmp_path, monkeypatch):
         cards = [cell.settings for cell in cells if cell.asset == "model_card"]
         assert len(cards) == len(recipes) and str(root) not in json.dumps(cards)  # a card names what was made
     assert found[0] == found[1]
-    assert {asset for asset, _ in found[0]} == set(CHAIN) - {"adopted_model", "kept_steps"}
+    assert {asset for asset, _ in found[0]} == set(CHAIN) - {"adopted_model", *STEPS}
