@@ -195,6 +195,8 @@ def unsafe(source):
 
 def test_no_pickle_no_eval_no_shell_and_every_model_is_of_this_machine_and_safetensors():
     found = {str(path.relative_to(PROJECT)): [*unsafe(path.read_text("utf-8"))] for path in SOURCES}
+    for side in ("candidate", "examiner"):  # which run programs and tests, confined
+        assert set(found.pop(f"training/contract/sandbox/inside/{side}.py")) == {"exec"}
     assert len(found) > 500 and {path: said for path, said in found.items() if said} == {}
 
 

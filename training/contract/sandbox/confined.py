@@ -1,0 +1,248 @@
+"""A confined process: one interpreter with its own library, limits, and a pipe to whoever started it.
+
+bubblewrap gives it namespaces of its own (users, files, processes, network, IPC), no capability, no environment, no
+other descriptor, a read-only root with the interpreter and one small folder to write in. There is no `/proc`, `/sys` or
+`/dev` but `/dev/null`. seccomp lets through what an interpreter needs. It ends with the process that started it, which
+also limits its elapsed time and the length of its answers. Nothing is weaker where something is missing:
+`why_unavailable` says what, and `Confined` is not started.
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import select
+import shutil
+import subprocess
+import sys
+import sysconfig
+import time
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import TracebackType
+
+from training.contract.errors import DataError
+from training.contract.sandbox.seccomp import filter_bytes
+
+HOME = "/python"  # where the interpreter stands inside
+INSIDE = "training/contract/sandbox/inside"
+GIVE_UP_SECONDS = 20.0  # for the first process that is tried
+# The libraries that the interpreter and its extension modules map, as they say when all of them are loaded.
+_LOAD_ALL = """
+import glob, importlib, os, sys, sysconfig
+for path in glob.glob(os.path.join(sysconfig.get_path("platstdlib"), "lib-dynload", "*.so")):
+    name = os.path.basename(path).partition(".")[0]
+    if not name.startswith(("_test", "_tkinter", "xx")):
+        try: importlib.import_module(name)
+        except ImportError: pass
+print("\\n".join(sorted({line.split()[-1] for line in open("/proc/self/maps") if ".so" in line and "/" in line})))
+"""
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Limits:
+    """What a confined process may use. `answer_bytes` bounds one line that it sends."""
+
+    cpu_seconds: int = 10
+    wall_seconds: float = 60.0  # a last resort: unlike processor time, it depends on other work on the machine
+    memory_bytes: int = 1 << 30
+    scratch_bytes: int = 16 << 20
+    answer_bytes: int = 4 << 20
+    open_files: int = 64
+    depth: int = 3000  # of Python's calls
+
+    def as_settings(self, *, endless: bool = False) -> dict[str, object]:
+        """Return the limits that the process sets for itself before it sees foreign code.
+
+        With `endless` its processor time has none: it serves many, and each is limited by elapsed time.
+        """
+        limits = {
+            "RLIMIT_AS": self.memory_bytes,
+            "RLIMIT_FSIZE": self.scratch_bytes,
+            "RLIMIT_NOFILE": self.open_files,
+            "RLIMIT_CORE": 0,
+            "RLIMIT_NPROC": 1,
+        }
+        return {"limits": limits if endless else {**limits, "RLIMIT_CPU": self.cpu_seconds}, "depth": self.depth}
+
+
+class Confined:
+    """Context manager around one confined process that runs `main()` of a module of the folder `inside`."""
+
+    def __init__(self, module: str, limits: Limits) -> None:
+        self._command, self.limits, self._rest = command(module, limits), limits, b""
+
+    def __enter__(self) -> Confined:
+        reader, writer = os.pipe()
+        with open(writer, "wb") as stream:
+            stream.write(filter_bytes())  # smaller than a pipe's buffer
+        try:
+            self._process = subprocess.Popen(
+                [self._command[0], "--seccomp", str(reader), *self._command[1:]],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[reader],
+                env={},
+            )
+        finally:
+            os.close(reader)
+        assert self._process.stdin is not None and self._process.stdout is not None, "both are pipes"
+        self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
+        os.set_blocking(self._in, False)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.end()
+
+    def end(self) -> int:
+        """End the process with all that it started, and return its exit code, 128 and a signal's number added."""
+        assert self._process.stdin is not None and self._process.stdout is not None, "both are pipes"
+        self._process.kill()
+        self._process.stdin.close()
+        self._process.stdout.close()
+        return self._process.wait()
+
+    def ending(self) -> str:
+        """Return how the process ended, which is soon: it closed its answers."""
+        try:
+            code = self._process.wait(timeout=1.0)
+        except subprocess.TimeoutExpired:
+            return "it closed its answers"
+        return f"it ended with signal {code - 128}" if code > 128 else f"it ended with code {code}"
+
+    def send(self, line: bytes, deadline: float) -> bool:
+        """Send a line, and return whether the process took it before `deadline`, in seconds of the monotonic clock."""
+        while line:
+            if not _is_ready(self._in, select.POLLOUT, deadline):
+                return False
+            try:
+                line = line[os.write(self._in, line[:65536]) :]
+            except OSError:  # it has ended
+                return False
+        return True
+
+    def receive(self, deadline: float) -> bytes | None:
+        """Return the next line; None if the process ends, says too much, or nothing until `deadline`."""
+        parts, size = [self._rest], len(self._rest)
+        while b"\n" not in parts[-1]:
+            if size > self.limits.answer_bytes or not _is_ready(self._out, select.POLLIN, deadline):
+                return None
+            parts.append(os.read(self._out, 1 << 16))
+            size += len(parts[-1])
+            if not parts[-1]:
+                return None
+        line, _, self._rest = b"".join(parts).partition(b"\n")
+        return line
+
+
+def _is_ready(descriptor: int, event: int, deadline: float) -> bool:
+    poll = select.poll()
+    poll.register(descriptor, event)
+    left = deadline - time.monotonic()
+    return left > 0 and bool(poll.poll(left * 1000))
+
+
+def command(module: str, limits: Limits) -> list[str]:
+    """Return the command of a confined process, without its filter of system calls."""
+    return [
+        shutil.which("bwrap") or "bwrap",
+        *("--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534", "--hostname", "sandbox"),
+        *("--cap-drop", "ALL", "--new-session", "--die-with-parent", "--clearenv"),
+        *_files(),
+        *("--dev-bind", "/dev/null", "/dev/null"),
+        *("--size", str(limits.scratch_bytes), "--tmpfs", "/tmp", "--chdir", "/tmp", "--remount-ro", "/"),
+        *(part for name, value in _environment().items() for part in ("--setenv", name, value)),
+        *("--", f"{HOME}/bin/python", "-sSPB", "-c", f"from {INSIDE.replace('/', '.')}.{module} import main; main()"),
+    ]
+
+
+def _environment() -> dict[str, str]:
+    """The whole environment inside. Texts have the same hashes each time, so that no answer depends on them."""
+    return {
+        "HOME": "/tmp",
+        "LANG": "C.UTF-8",
+        "PYTHONUTF8": "1",
+        "PYTHONHASHSEED": "0",
+        "PYTHONHOME": HOME,
+        "PYTHONPATH": f"{HOME}/ours",
+        "LD_LIBRARY_PATH": f"{HOME}/so",
+    }
+
+
+@cache
+def _files() -> tuple[str, ...]:
+    """Return the options that show the interpreter, its library and the modules of `inside`, all read-only."""
+    library, loader = sysconfig.get_path("stdlib"), _loader()
+    place = f"{HOME}/{sys.platlibdir}/{os.path.basename(library)}"
+    shown = {_interpreter(): f"{HOME}/bin/python", library: place, loader: loader}
+    shown[str(Path(__file__).parent / "inside")] = f"{HOME}/ours/{INSIDE}"
+    shared = [(path, f"{HOME}/so/{name}") for name, path in _libraries().items()]
+    options = [
+        part for path, where in [*shown.items(), *shared] for part in ("--ro-bind", os.path.realpath(path), where)
+    ]
+    for folder in ("site-packages", "dist-packages"):  # no part of the library
+        if os.path.isdir(f"{library}/{folder}"):
+            options += ["--tmpfs", f"{place}/{folder}", "--remount-ro", f"{place}/{folder}"]
+    return tuple(options)
+
+
+def _interpreter() -> str:
+    return os.path.realpath(getattr(sys, "_base_executable", "") or sys.executable)
+
+
+@cache
+def _libraries() -> dict[str, str]:
+    """Return the shared libraries outside the interpreter's own folder that it and its modules load, by each name."""
+    done = subprocess.run(
+        [_interpreter(), "-IS", "-c", _LOAD_ALL], capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL
+    )
+    own = os.path.realpath(sysconfig.get_path("stdlib"))
+    named = dict[str, str]()
+    for path in map(Path, done.stdout.splitlines()):
+        if not path.is_relative_to(own):
+            same = path.parent.glob(f"{path.name.partition('.so')[0]}.so.*")  # what a program asks for is a link to it
+            named |= {one.name: str(path) for one in same if one.resolve() == path}
+    return named
+
+
+def _loader() -> str:
+    """Return the path of the program that loads shared libraries, as the interpreter names it."""
+    content = Path(_interpreter()).read_bytes()
+    start = content.find(b"/lib")
+    while start >= 0:
+        path = content[start : content.find(b"\0", start)]
+        if b"/ld-" in path:
+            return path.decode()
+        start = content.find(b"/lib", start + 1)
+    raise OSError(f"{_interpreter()} names no loader of shared libraries")
+
+
+@cache
+def why_unavailable() -> str:
+    """Return why no process can be confined on this machine, with the way out; empty if one was."""
+    if platform.system() != "Linux":
+        return f"the sandbox needs Linux; this machine has {platform.system()}"
+    if shutil.which("bwrap") is None:
+        return "the sandbox needs bubblewrap: install Debian's package bubblewrap (`bwrap`)"
+    try:
+        filter_bytes()
+        with Confined("candidate", Limits()) as tried:
+            deadline = time.monotonic() + GIVE_UP_SECONDS
+            if tried.send(b'{"program": "", "limits": {}, "depth": 100}\n{}\n', deadline) and tried.receive(deadline):
+                return ""
+        done = subprocess.run(command("candidate", Limits()), capture_output=True, text=True, env={}, input="")
+        said = next(iter(done.stderr.strip().splitlines()[-1:]), f"code {done.returncode}")
+    except (LookupError, OSError, subprocess.SubprocessError) as error:
+        said = str(error)
+    return (
+        f"the sandbox does not start ({said}); bubblewrap must be allowed to make user namespaces"
+        " (kernel.unprivileged_userns_clone=1, in a container also its seccomp profile)"
+    )
+
+
+def check_sandbox(who: str) -> None:
+    """Raise DataError unless processes can be confined here. `who` says what would run in them."""
+    if problem := why_unavailable():
+        raise DataError(f"{who} runs code that nobody has read, which this machine cannot confine: {problem}")

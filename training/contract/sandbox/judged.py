@@ -1,0 +1,130 @@
+"""Whether programs that a model wrote pass their tests, each in a sandbox of its own.
+
+Tests and program run in two confined processes that share nothing, and this process carries plain values between them.
+The program never sees a test, and the tests see nothing of the program but its answers, so there is no verdict that it
+could write, patch or guess. A program that ends, says too much or takes too long has failed.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from math import comb
+from queue import Empty, SimpleQueue
+from typing import Any
+
+from training.contract.process.cores import available_cores
+from training.contract.sandbox.confined import Confined, Limits, check_sandbox
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Program:
+    """A program with the test that decides. `given` is the part that was shown to the model, which nobody doubts."""
+
+    code: str
+    test: str
+    given: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """Whether a program passed its test; if not, why."""
+
+    passed: bool
+    why: str = ""
+
+
+def judged(programs: Iterable[Program], limits: Limits | None = None, *, at_once: int | None = None) -> list[Verdict]:
+    """Return the verdict on each program, in order; `at_once` are examined side by side, as many as there are cores.
+
+    Raise DataError where nothing can be confined.
+    """
+    check_sandbox("a suite of programs")
+    queue = SimpleQueue[tuple[int, Program]]()
+    number = 0
+    for number, program in enumerate(programs, start=1):
+        queue.put((number, program))
+    found = dict[int, Verdict]()
+    workers = max(1, min(at_once or available_cores(), number))
+    with ThreadPoolExecutor(workers) as pool:
+        for share in [pool.submit(_judge_all, queue, limits or Limits()) for _ in range(workers)]:
+            found |= share.result()
+    return [found[place] for place in range(1, number + 1)]
+
+
+def pass_at_k(num_samples: int, num_right: int, k: int) -> float:
+    """Return the unbiased estimate of the chance that one of `k` programs is right (Chen et al., arXiv 2107.03374)."""
+    return 1.0 - comb(num_samples - num_right, k) / comb(num_samples, k)
+
+
+def _judge_all(queue: SimpleQueue[tuple[int, Program]], limits: Limits) -> dict[int, Verdict]:
+    """Judge programs of the queue until it is empty. One process for tests serves until a program outlasts it."""
+    found, examiner = dict[int, Verdict](), _Examiner(limits)
+    try:
+        while True:
+            place, program = queue.get_nowait()
+            found[place] = examiner.verdict(program)
+    except Empty:
+        return found
+    finally:
+        examiner.close()
+
+
+class _Examiner:
+    """The confined process that runs tests; it is started when first needed, and again after one that did not end."""
+
+    def __init__(self, limits: Limits) -> None:
+        self._limits, self._tests = limits, None
+
+    _tests: Confined | None
+
+    def close(self) -> None:
+        """End the process, if it runs."""
+        if self._tests is not None:
+            self._tests.end()
+            self._tests = None
+
+    def verdict(self, program: Program) -> Verdict:
+        """Return the verdict on one program, in a new process of its own."""
+        deadline = time.monotonic() + self._limits.wall_seconds
+        start = {"program": program.code, **self._limits.as_settings()}
+        with Confined("candidate", self._limits) as candidate:
+            sent = candidate.send(_line(start), deadline)
+            tests = self._ready(deadline)
+            if not (sent and tests.send(_line({"test": program.test, "prelude": program.given}), deadline)):
+                self.close()
+                return Verdict(False, "the program does not start")
+            while (said := tests.receive(deadline)) is not None:
+                message = json.loads(said)  # of the tests' side, which runs no word of the program
+                if "ask" not in message:
+                    return Verdict(message["passed"] is True, message["why"])
+                asked = candidate.send(_line(message["ask"]), deadline)
+                answer = candidate.receive(deadline) if asked else None
+                if answer is None:
+                    return self._gone(candidate, tests, deadline)
+                tests.send(answer + b"\n", deadline)
+            self.close()
+            return Verdict(False, f"the tests do not end within {self._limits.wall_seconds:g} s")
+
+    def _ready(self, deadline: float) -> Confined:
+        if self._tests is None:
+            self._tests = Confined("examiner", self._limits).__enter__()
+            self._tests.send(_line(self._limits.as_settings(endless=True)), deadline)
+        return self._tests
+
+    def _gone(self, candidate: Confined, tests: Confined, deadline: float) -> Verdict:
+        """Return the verdict on a program that gives no answer. The tests are told, and decide nothing."""
+        late = time.monotonic() >= deadline
+        why = f"no answer within {self._limits.wall_seconds:g} s" if late else candidate.ending()
+        until = time.monotonic() + 1.0
+        said = tests.receive(until) if tests.send(_line({"gone": True}), until) else None
+        if said is None or "ask" in json.loads(said):  # it is still at work
+            self.close()
+        return Verdict(False, f"the program gave no answer: {why}")
+
+
+def _line(message: Any) -> bytes:
+    return json.dumps(message).encode() + b"\n"
