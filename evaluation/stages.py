@@ -334,12 +334,18 @@ ASSETS = (
     Asset(
         name="learning_curves",
         stage=LEARNING_CURVES,
-        description="The base model's scores over its kept steps, with 95 % intervals.",
+        description="The base model's scores over its kept steps, and what reading leaked items did to them.",
         group="evaluation",
         scope="section",
         sections=("pretrain.keep.is_asked",),
         settings=sections(),
-        inputs=(Input(asset="step_scores", which="every"),),
+        inputs=(
+            Input(asset="step_scores", which="every"),
+            Input(asset="kept_steps", which="every"),
+            Input(asset="data_contamination"),
+            Input(asset="training_plan"),
+            Input(asset="token_shards", which="every"),
+        ),
     ),
     Asset(
         name="alignment_rewards",

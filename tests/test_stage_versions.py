@@ -448,13 +448,14 @@ BESIDE = {
         },
     ),
     "learning_curves": (
-        "the report's form, which comes with all of the report",
+        "the report's form, which comes with all of the report, and the form of a plan",
         {
             "data.exams.decontaminate_settings",
             "data.exams.settings",
             "settings.evaluation",
             "data.filter.settings",
             "data.quality.settings",
+            "order.batch_settings",
         },
     ),
 }

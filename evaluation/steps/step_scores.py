@@ -17,7 +17,7 @@ from evaluation.decision.answers import MODEL_FOLDER, NAMES
 from evaluation.decision.intervals import ratio_interval
 from evaluation.exams.scores import Exams, check_names, completeness, metrics_of, sit, write_scores
 from training.contract.identity import numerics
-from training.contract.job import InputArtifact, Job, Outcome, Work
+from training.contract.job import Job, Outcome, Work
 from training.contract.scopes import KEPT_STEPS
 from training.data.exams.settings import BenchmarkRecipe
 from training.pretrain.watch.divisors import DIVISORS
@@ -65,20 +65,14 @@ def _scored(job: Job, work: Work, *, is_first: bool) -> Outcome:
         for suite, told in suites.items()
         if "bits_per_byte" in told
     }
-    metrics = metrics_of({NAME: suites}) | bits | _place(item)
-    work.progress.log(**metrics)
+    trained, metrics = item.record()["metrics"], metrics_of({NAME: suites}) | bits
+    work.progress.log(step=trained["steps"], tokens=trained["tokens"], **metrics)
     return Outcome(
         files=tuple(write_scores(work.path, [candidate], {NAME: suites})),
-        metrics=metrics,
+        metrics=metrics | {"step": trained["steps"], "tokens": trained["tokens"]},
         gates=(completeness({NAME: suites}, {name: len(exam.items) for name, exam in read.items()}, [NAME]),),
         notes={"refused_items": {name: exam.refused for name, exam in read.items() if exam.refused}},
     )
-
-
-def _place(item: InputArtifact) -> dict[str, Any]:
-    """Return after which step and how many tokens of its training a kept model was written."""
-    metrics = item.record()["metrics"]
-    return {"step": metrics["steps"], "tokens": metrics["tokens"]}
 
 
 def with_right_answers(result: SuiteResult, benchmark: BenchmarkRecipe, settings: Mapping[str, Any]) -> SuiteResult:

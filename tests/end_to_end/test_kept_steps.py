@@ -87,3 +87,19 @@ def test_steps_are_scored_and_compared_item_by_item_without_the_models_after_the
     assert set(against) == {"cloze", "sums", "questions", "chat"} and told["not_compared"] == []
     scores = json.loads(next(kept.glob("step_scores/*/scores.json")).read_text())["base"]
     assert {suite: one["items"] for suite, one in against.items()} == {name: one["n"] for name, one in scores.items()}
+
+
+def test_trace_and_takedown_name_the_steps_that_had_read_a_page_and_the_last_clean_one(kept):
+    documents = pedigree("trace", NAME, "--step", "3", root=kept).answer["documents"]
+    page = next(one["id"] for one in documents)
+    told = pedigree("trace", NAME, "--document", page, root=kept).answer
+    (seen,) = (one for one in told["pages"][0]["seen"] if one["training"] == "base_model")
+    read = [one["step"] for one in seen["steps"]]
+    expected = {f"{NAME}@step-{step}": any(one < step for one in read) for step in (2, 5)}
+    assert expected[f"{NAME}@step-5"] and {one["partition"]: one["read"] for one in told["kept_steps"]} == expected
+    clean = None if expected[f"{NAME}@step-2"] else f"{NAME}@step-2"
+    assert told["last_clean"] == {NAME: clean}
+    asked = pedigree("takedown", "--document", page, "--reason", "a test", "--dry-run", root=kept)
+    assert asked.code == 0, asked.errors
+    assert {one["partition"]: one["read"] for one in asked.answer["kept_steps"]} == expected
+    assert asked.answer["last_clean"] == {NAME: clean}

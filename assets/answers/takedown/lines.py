@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from assets.answers.trace.kept_step import kept_step_lines
 from assets.answers.trace.lines import count, outcome_lines
 from training.contract.tables import folded
 
@@ -134,6 +135,7 @@ def _models(told: Mapping[str, Any]) -> Iterator[str]:
             f"{one['training']} {one['fingerprint'][:12]}: trained on {count(one['trained'], 'page')},"
             f" {one['times']:,} times, {one['tokens']:,} tokens, in {count(one['num_steps'], 'step')}{steps}"
         )
+    yield from kept_step_lines(told.get("kept_steps", ()))
     for problem in told["not_traced"]:
         yield f"not traced: {problem}"
     yield "Registered versions" if told["versions"] else "No version of a model is registered"

@@ -23,6 +23,7 @@ from assets.answers.takedown.rows import (
     rows_with,
     text_key,
 )
+from assets.answers.trace.kept_step import last_clean, told_of_step
 from assets.answers.trace.owned_domains import has_owner
 from assets.answers.trace.trace import model_of_version, versions_of
 from assets.state.cell import Cell, Comparison, last_made
@@ -52,6 +53,7 @@ from resources.tracking.versions import Registered
 from training.contract.artifact import folder_of
 from training.contract.job import DataError, RefusedInput
 from training.contract.records import RecipeError
+from training.contract.scopes import KEPT_STEPS
 from training.contract.secrets import masked
 from training.data.address_lists import AddressList, Target, target_of, target_of_line
 from training.data.checksum_cache import known_under
@@ -437,6 +439,7 @@ def _models(
     problems: list[str] = []
     by_model: dict[str, list[dict[str, Any]] | str] = {}
     rows_in: dict[str, int] = {}
+    kept: list[dict[str, Any]] = []
 
     def seen(made: Any) -> list[dict[str, Any]] | str:
         if made.fingerprint not in by_model:
@@ -459,6 +462,8 @@ def _models(
             problems.append(own)
             continue
         trainings |= {one["fingerprint"]: one for one in own}
+        if made.record["asset"] == KEPT_STEPS:
+            kept.append(told_of_step(made, read=any(one["trained"] for one in own)))
     told = []
     for version in versions:
         entry: dict[str, Any] = {"name": version.name, "version": version.version, "aliases": list(version.aliases)}
@@ -472,7 +477,9 @@ def _models(
         else:
             sums = {name: sum(one[name] for one in own) for name in ("times", "tokens")}
             told.append(entry | {"documents": max((one["trained"] for one in own), default=0), **sums, "problem": ""})
-    return {"trainings": list(trainings.values()), "versions": told, "not_traced": problems}
+    kept.sort(key=lambda one: (one["partition"].partition("@")[0], one["step"]))
+    of_steps = {"kept_steps": kept, "last_clean": last_clean(kept)}
+    return {"trainings": list(trainings.values()), "versions": told, "not_traced": problems, **of_steps}
 
 
 # The price

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
+from assets.answers.trace.kept_step import kept_step_lines
 from training.contract.tables import folded, table_lines
 
 SHOWN_STEPS = 12
@@ -107,6 +108,7 @@ def _pages(told: Mapping[str, Any]) -> Iterator[str]:
     for page in pages:
         yield ""
         yield from _page(page)
+    yield from kept_step_lines(told.get("kept_steps", ()))
     yield from _versions(told["versions"])
 
 
@@ -185,6 +187,7 @@ def _domain(told: Mapping[str, Any]) -> Iterator[str]:
     for page in told["pages"]:
         yield ""
         yield from _page(page)
+    yield from kept_step_lines(told.get("kept_steps", ()))
     yield from _versions(told["versions"])
 
 

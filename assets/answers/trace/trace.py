@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assets.answers.trace.kept_step import kept_step
+from assets.answers.trace.kept_step import kept_step, last_clean, steps_that_read
 from assets.answers.trace.lines import lines_of
 from assets.answers.trace.owned_domains import has_owner
 from assets.registry.names import VERSION, not_registered
@@ -86,13 +86,15 @@ def answer(
             elif question == TEXT:
                 told = trace_text(tracer, value, least=least, shown=shown) | _rows_repeating(lineage, value, shown)
             elif question == DOCUMENT and (rows := _rows_with_id(lineage, value)):
-                told = {"document": value, "rows": rows, "pages": [], "versions": []}
+                told = {"document": value, "rows": rows, "pages": [], "versions": [], "kept_steps": []}
             else:
                 ask = _question(question, value, shown)
                 if question == DOMAIN:
                     _check_domain(value, tracer)
                 told = ask(tracer)
                 told["versions"] = _seen_by(versions, root, lineage, told, ask)
+                told["kept_steps"] = steps_that_read(root, lineage, ask)
+                told["last_clean"] = last_clean(told["kept_steps"])
         except RefusedInput as error:
             raise DataError(str(error)) from None
     return {"model": chosen.title, "question": question, **told}

@@ -12,16 +12,21 @@ import pytest
 pytest.importorskip("torch")
 
 from evaluation.stages import STAGES as EVALUATION
+from evaluation.steps.page_effects import answers_of
+from evaluation.steps.readings import numbers_of, readings_of
 from evaluation.steps.step_scores import bits_of
 from tests.evaluation.exams.test_watched_items import SUITES, made, suites  # noqa: F401 - a fixture
-from tests.jobs import job_by_hand
+from tests.jobs import commit_by_hand, job_by_hand
 from tests.training.pretrain import tiny
 from training.contract.artifact import find
 from training.contract.progress import METRICS_FILE, read_metrics
 from training.contract.records import write_record
 from training.contract.running.runner import run_job
-from training.data.documents import read_lines
+from training.data.documents import read_documents, read_lines
 from training.data.exams.settings import BenchmarkRecipe
+from training.order.batches import read_plan
+from training.order.ledger import Ledger
+from training.order.sidecars import SIDECAR_SUFFIX
 from training.pretrain.watch.items import ITEMS_FILE, read_items
 from training.pretrain.watch.settings import WatchRecipe
 from training.provenance.lineage import item_of
@@ -61,10 +66,8 @@ def kept(chain, job, step):
 
 def test_a_kept_step_is_scored_as_the_look_at_it(scored):
     rows = read_metrics(scored.root / "base_model" / "m" / METRICS_FILE)
-    looked = {
-        step: {name: value for row in rows if row["step"] == step for name, value in row.items()} for step in STEPS
-    }
     for step in STEPS:
+        looked = {name: value for row in rows if row["step"] == step for name, value in row.items()}
         folder = scored.root / "step_scores" / f"m-{step}"
         metrics = find(folder).record["metrics"]
         assert (metrics["step"], metrics["tokens"]) == (step, step * 256)
@@ -92,17 +95,77 @@ def test_bits_have_an_interval_from_two_items_on():
     assert bits_of([{"correct": True}]) == {}
 
 
-def test_the_curves_have_each_step_with_its_tokens_and_intervals(scored):
-    inputs = tuple(item_of(find(scored.root / "step_scores" / f"m-{step}")) for step in reversed(STEPS))
-    folder = scored.root / "learning_curves" / "m"
+def curves(scored, findings):
+    """The artifact of the curves, with what a scan found."""
+    found = sorted({one["item"] for one in findings})
+    told = {"found": {"pretraining": []}, "questions_seen": [], "not_cleared": []}
+    said = dict.fromkeys((*SUITES, "written"), told) | {"plain": told | {"found": {"pretraining": found}}}
+    scan = scored.root / "data_contamination" / f"found-{len(found)}"
+    scan.mkdir(parents=True)
+    (scan / "contamination.json").write_text(json.dumps({"suites": said}))
+    (scan / "findings.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in findings))
+    inputs = [
+        item_of(find(scored.root / asset / f"m-{step}"))
+        for asset in ("step_scores", "kept_steps")
+        for step in reversed(STEPS)
+    ]
+    inputs += [commit_by_hand(scan, "data_contamination"), scored.plan_artifact, scored.shards]
+    folder = scored.root / "learning_curves" / scan.name
     assert run_job(job_by_hand("learning_curves", folder, {}, inputs, asset="learning_curves"), EVALUATION) == 0
-    told = json.loads((folder / "learning_curves.json").read_text())["steps"]
-    assert [(point["step"], point["tokens"]) for point in told] == [(3, 768), (6, 1536)]
-    first = told[0]["suites"]["plain"]
+    return folder
+
+
+def test_the_curves_have_each_step_with_its_tokens_and_intervals(scored):
+    folder = curves(scored, [])
+    told = json.loads((folder / "learning_curves.json").read_text())
+    assert [(point["step"], point["tokens"]) for point in told["steps"]] == [(3, 768), (6, 1536)]
+    first = told["steps"][0]["suites"]["plain"]
     assert first["interval"][0] <= first["score"] <= first["interval"][1] and first["chance"] == pytest.approx(1 / 3)
     rows = read_metrics(folder / METRICS_FILE)
     assert [(row["step"], row["tokens"], row["plain_score"]) for row in rows] == [
-        (point["step"], point["tokens"], point["suites"]["plain"]["score"]) for point in told
+        (point["step"], point["tokens"], point["suites"]["plain"]["score"]) for point in told["steps"]
     ]
     page = (folder / "learning_curves.html").read_text()
     assert page.count("<svg") == 2 * len(SUITES) + 1 and "<td>written</td>" in page
+    assert "found no item of these exams" in page and (folder / "leaked_items.jsonl").read_text() == ""
+
+
+def test_a_leaked_item_has_the_steps_that_read_its_page_and_an_effect(scored):
+    """A page that steps 3 to 5 read first has a kept step before it and one after it."""
+    plan = read_plan(scored.plan_artifact.folder)
+    names = [shard.path.removesuffix(".bin") + SIDECAR_SUFFIX for shard in plan.record.shards]
+    ids = [row["id"] for name in names for row in read_documents(scored.shards.file(name), ["id"])]
+    readings = readings_of(plan, numbers_of(plan, [scored.shards], set(ids)), Ledger())
+    late, early = (
+        [name for name, own in readings.items() if own and own[0].step in steps] for steps in ((3, 4, 5), (0, 1, 2))
+    )
+    pages = {"i0": early[:1], "i1": late[:1], "i2": late[:2]}
+    folder = curves(
+        scored,
+        [
+            {"benchmark": "plain", "item": item, "where": "pretraining", "document": name, "url": name, "how": "item"}
+            for item, names in pages.items()
+            for name in names
+        ],
+    )
+    leaks = json.loads((folder / "learning_curves.json").read_text())["leaks"]["plain"]
+    before, after = leaks["steps"]
+    assert (leaks["leaked"], before["read"], before["without_before"]) == (3, 1, 1)
+    assert (after["read"], after["without_before"], before["score"]) == (3, 1, None)
+    items = {row["item"]: row for row in read_lines(folder / "leaked_items.jsonl")}
+    assert {name: row["first_step"] for name, row in items.items()} == {
+        item: min(readings[name][0].step for name in names) for item, names in pages.items()
+    }
+    assert [at["times_read"] for at in items["i2"]["at"]] == [0, len(pages["i2"])]
+    changes = [
+        end["bits_per_byte"] - start["bits_per_byte"] for start, end in (items[name]["at"] for name in ("i1", "i2"))
+    ]
+    effect = after["bits_per_byte"]
+    assert effect["interval"][0] < effect["difference"] < effect["interval"][1]
+    files = [scored.root / f"step_scores/m-{step}/samples/base_plain.jsonl.zst" for step in STEPS]
+    start, end = (answers_of(read_lines(file)) for file in files)
+    others = [end[one]["bits_per_byte"] - start[one]["bits_per_byte"] for one in start if one[0] not in pages]
+    assert effect["difference"] == pytest.approx(fmean(changes) - fmean(others))
+    rows = read_metrics(folder / METRICS_FILE)
+    assert rows[-1]["plain_leak_bits_per_byte"] == effect["difference"] and rows[-1]["plain_leaked_items_read"] == 3
+    assert "The effect by kept step" in (folder / "learning_curves.html").read_text()

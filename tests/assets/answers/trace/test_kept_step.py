@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from assets.answers.trace.kept_step import kept_step, recipe_and_step
+from assets.answers.trace.kept_step import kept_step, kept_step_lines, last_clean, recipe_and_step
 from training.contract.job import DataError
 
 
@@ -26,3 +26,24 @@ def test_behind_another_name_it_is_left_to_the_registry_and_a_step_that_is_not_k
     assert kept_step("a-registered-model@step-5", tmp_path) is None
     with pytest.raises(DataError, match=r"kitchen keeps no step-5 \(pretrain.keep\); there are none"):
         kept_step("kitchen@step-5", tmp_path)
+
+
+def steps(**read):
+    """Steps of recipes, as an answer has them: by recipe, the steps and whether each had read a page."""
+    return [
+        {"partition": f"{recipe}@step-{step}", "step": step, "read": has_read}
+        for recipe, own in read.items()
+        for step, has_read in own.items()
+    ]
+
+
+def test_the_last_clean_step_is_the_highest_that_had_read_nothing():
+    found = steps(one={1000: True, 100: False, 400: False, 500: True}, none={5: True}, all={5: False})
+    assert last_clean(found) == {"none": None, "all": "all@step-5", "one": "one@step-400"}
+    assert list(kept_step_lines(found))[:2] == [
+        "Kept steps of none that had read any of them: 5 of 1",
+        "  the last one that had not: none",
+    ]
+    assert "Kept steps of all that had read any of them: none of 1" in list(kept_step_lines(found))
+    assert "Kept steps of one that had read any of them: 1,000, 500 of 4" in list(kept_step_lines(found))
+    assert list(kept_step_lines([])) == []
