@@ -23,17 +23,20 @@ from pathlib import Path
 from types import TracebackType
 
 from training.contract.errors import DataError
+from training.contract.sandbox.inside import candidate, plain
 from training.contract.sandbox.seccomp import filter_bytes
 
+_COMPILED = (candidate, plain)  # imported here, so that their bytecode is kept and no process has to compile them
 HOME = "/python"  # where the interpreter stands inside
 INSIDE = "training/contract/sandbox/inside"
 GIVE_UP_SECONDS = 20.0  # for the first process that is tried
-# The libraries that the interpreter and its extension modules map, as they say when all of them are loaded.
+# The libraries that the interpreter and its extension modules map, as they say when all of them are loaded. Modules for
+# terminals and networks, which the process lacks, need half of the libraries; each that is shown takes a millisecond.
 _LOAD_ALL = """
 import glob, importlib, os, sys, sysconfig
 for path in glob.glob(os.path.join(sysconfig.get_path("platstdlib"), "lib-dynload", "*.so")):
     name = os.path.basename(path).partition(".")[0]
-    if not name.startswith(("_test", "_tkinter", "xx")):
+    if not name.startswith(("_test", "_tkinter", "_curses", "_ssl", "_dbm", "_gdbm", "readline", "nis", "xx")):
         try: importlib.import_module(name)
         except ImportError: pass
 print("\\n".join(sorted({line.split()[-1] for line in open("/proc/self/maps") if ".so" in line and "/" in line})))
@@ -202,8 +205,9 @@ def _libraries() -> dict[str, str]:
     named = dict[str, str]()
     for path in map(Path, done.stdout.splitlines()):
         if not path.is_relative_to(own):
-            same = path.parent.glob(f"{path.name.partition('.so')[0]}.so.*")  # what a program asks for is a link to it
-            named |= {one.name: str(path) for one in same if one.resolve() == path}
+            same = [one for one in path.parent.glob(f"{path.name.partition('.so')[0]}.so*") if one.resolve() == path]
+            content = path.read_bytes()  # it holds the name by which others ask for it
+            named |= {one.name: str(path) for one in same if b"\0%s\0" % one.name.encode() in content}
     return named
 
 

@@ -12,9 +12,12 @@ import sys
 import types
 from collections.abc import Callable
 from operator import getitem
-from typing import Any
 
 from training.contract.sandbox.inside.plain import decoded, encoded
+
+TYPE_CHECKING = False  # typing's own import would delay each program
+if TYPE_CHECKING:
+    from typing import Any
 
 
 def held(limits: dict[str, int]) -> None:

@@ -6,14 +6,18 @@ A subclass of a plain type becomes the plain type, so that what arrives has the 
 from __future__ import annotations
 
 import builtins
+import sys
 from collections import deque
 from collections.abc import Callable
-from decimal import Decimal
-from fractions import Fraction
-from typing import Any
+from importlib import import_module
+
+TYPE_CHECKING = False  # typing's own import would delay each program
+if TYPE_CHECKING:
+    from typing import Any
 
 _SMALL = 1 << 62  # whole numbers beyond are sent in hexadecimal, which has no limit of digits
 _SEQUENCES: dict[str, type] = {"tuple": tuple, "set": set, "frozenset": frozenset, "deque": deque}
+_NUMBERS = {"Decimal": "decimal", "Fraction": "fractions"}  # class and module, imported where there is one
 _BYTES: dict[str, type] = {"bytes": bytes, "bytearray": bytearray}
 
 
@@ -36,8 +40,9 @@ def encoded(value: Any, keep: Callable[[Any], int]) -> Any:
         return {"is": "complex", "of": [value.real, value.imag]}
     if isinstance(value, range):
         return {"is": "range", "of": [encoded(one, keep) for one in (value.start, value.stop, value.step)]}
-    if isinstance(value, (Decimal, Fraction)):
-        return {"is": "Decimal" if isinstance(value, Decimal) else "Fraction", "of": str(value)}
+    for name, module in _NUMBERS.items():
+        if module in sys.modules and isinstance(value, getattr(sys.modules[module], name)):
+            return {"is": name, "of": str(value)}
     if isinstance(value, type) and vars(builtins).get(value.__name__) is value:
         return {"is": "type", "of": value.__name__}
     return {"is": "kept", "of": keep(value)}
@@ -56,13 +61,13 @@ def decoded(given: Any, find: Callable[[int], Any]) -> Any:
         return _SEQUENCES[name](decoded(one, find) for one in of)
     if name in _BYTES:
         return _BYTES[name].fromhex(of)
+    if name in _NUMBERS:
+        return getattr(import_module(_NUMBERS[name]), name)(of)
     makers: dict[str, Callable[[], Any]] = {
         "int": lambda: int(of, 16),
         "dict": lambda: {decoded(key, find): decoded(one, find) for key, one in of},
         "complex": lambda: complex(*map(float, of)),
         "range": lambda: range(*(decoded(one, find) for one in of)),
-        "Decimal": lambda: Decimal(of),
-        "Fraction": lambda: Fraction(of),
         "type": lambda: _type_of(of),
         "kept": lambda: find(int(of)),
     }

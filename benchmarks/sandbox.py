@@ -1,0 +1,108 @@
+"""Measure what it costs to judge a program in the sandbox, beside an interpreter's start and lm-eval's `code_eval`.
+
+    PEDIGREE_DATA=… python -m benchmarks.sandbox [--peers FOLDER] [--pairs 5] [--programs 82]
+
+`FOLDER` holds `code_eval`, the metric of Hugging Face's `evaluate` (its folder `metrics`), which the environment lacks.
+Programs are HumanEval's published solutions, and as many that return another value, judged one after the other, in
+turns with the peer, which forks this process for each program. Both must give the same verdicts.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from training.contract.process.cores import available_cores
+from training.contract.sandbox.judged import Program, judged
+from training.data.sources import read_rows
+
+HUMAN_EVAL = "data://benchmarks/human_eval.jsonl.gz"
+
+
+def programs(number: int) -> list[Program]:
+    """Return the first published solutions, each followed by a program that answers wrongly."""
+    found = list[Program]()
+    for row in list(read_rows(HUMAN_EVAL))[:number]:
+        test = f"{row['test']}\ncheck({row['entry_point']})"
+        codes = (row["prompt"] + row["canonical_solution"], row["prompt"] + "    return 'another'\n")
+        found += [Program(code=code, test=test, given=row["prompt"]) for code in codes]
+    return found
+
+
+def by_sandbox(given: list[Program], *, at_once: int = 1) -> list[bool]:
+    """Return the sandbox's verdicts."""
+    return [verdict.passed for verdict in judged(given, at_once=at_once)]
+
+
+def by_code_eval(metric: Any, given: list[Program]) -> list[bool]:
+    """Return the verdicts of `code_eval`, with one worker."""
+    _, results = metric.compute(
+        references=[one.test for one in given], predictions=[[one.code] for one in given], k=[1], num_workers=1
+    )
+    return [results[place][0][1]["passed"] for place in range(len(given))]
+
+
+def interpreters(given: list[Program]) -> list[bool]:
+    """Start an interpreter for each program, which does nothing."""
+    return [subprocess.run([sys.executable, "-IS", "-c", "pass"], check=True).returncode == 0 for _ in given]
+
+
+def measured(run: Callable[[list[Program]], list[bool]], given: list[Program]) -> tuple[float, list[bool]]:
+    """Return milliseconds for a program, and the verdicts."""
+    started = time.perf_counter()
+    verdicts = run(given)
+    return 1000 * (time.perf_counter() - started) / len(given), verdicts
+
+
+def spread(values: list[float]) -> str:
+    """Return the median and the range of values."""
+    return f"{median(values):.1f} [{min(values):.1f}-{max(values):.1f}]"
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Print the cost of a program by each way; return 1 if the verdicts differ."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--peers", type=Path, help="folder with code_eval")
+    parser.add_argument("--pairs", type=int, default=5)
+    parser.add_argument("--programs", type=int, default=82)
+    options = parser.parse_args(argv)
+    given = programs(options.programs)
+    ways: dict[str, Callable[[list[Program]], list[bool]]] = {"interpreter": interpreters, "sandbox": by_sandbox}
+    if options.peers:
+        import evaluate
+
+        os.environ["HF_ALLOW_CODE_EVAL"] = "1"
+        metric = evaluate.load(str(options.peers / "code_eval"))
+        ways["code_eval"] = lambda some: by_code_eval(metric, some)
+    by_sandbox(given[:1])  # whether there is one
+    found: dict[str, list[tuple[float, list[bool]]]] = {name: [] for name in ways}
+    for _ in range(options.pairs):
+        for name, run in ways.items():
+            found[name].append(measured(run, given))
+    for name, rounds in found.items():
+        print(f"{name:12} {spread([one[0] for one in rounds])} ms")
+    more = [ours[0] - bare[0] for ours, bare in zip(found["sandbox"], found["interpreter"], strict=True)]
+    print(
+        f"a program costs {spread(more)} ms beyond the interpreter's start; {len(given)} programs, n = {options.pairs}"
+    )
+    cores = available_cores()
+    side = measured(lambda some: by_sandbox(some, at_once=cores), given)
+    print(f"{cores} at once: {side[0]:.1f} ms for a program")
+    if options.peers:
+        ratios = [ours[0] / peer[0] for ours, peer in zip(found["sandbox"], found["code_eval"], strict=True)]
+        print(f"sandbox ÷ code_eval: {spread(ratios)}")
+        if found["sandbox"][0][1] != found["code_eval"][0][1]:
+            print("the verdicts differ")
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,20 @@
+"""The benchmark of the sandbox at toy size."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import sandbox
+from training.contract.sandbox.confined import why_unavailable
+
+pytestmark = [pytest.mark.data, pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())]
+
+
+def test_the_cost_of_a_program_is_printed_beside_an_interpreters(capsys):
+    assert sandbox.main(["--pairs", "1", "--programs", "2"]) == 0
+    said = capsys.readouterr().out
+    assert "beyond the interpreter's start; 4 programs, n = 1" in said and said.startswith("interpreter")
+
+
+def test_its_programs_are_right_and_wrong_in_turns():
+    assert sandbox.by_sandbox(sandbox.programs(2)) == [True, False] * 2
