@@ -19,6 +19,7 @@ from assets.graph.pipeline import Pipeline
 from assets.graph.requested import build_recipes
 from assets.materialize.assets import all_assets
 from assets.run.automation import automation
+from assets.run.conditions import CONDITION, NewSnapshots
 from assets.services.root import root_folder
 
 
@@ -27,9 +28,9 @@ def definitions(root: Path, profile: str) -> dg.Definitions:
     partitions = Partitions(offered_recipes(root))
     sensors, schedules, jobs = automation(root, profile)
     return dg.Definitions(
-        assets=[*all_assets(partitions), build_recipes(partitions)],
+        assets=[*all_assets(partitions, CONDITION), build_recipes(partitions)],
         jobs=[*jobs, run_job()],
-        sensors=[*sensors, failed_runs(profile)],
+        sensors=[NewSnapshots(root, profile), *sensors, failed_runs(profile)],
         schedules=schedules,
         resources={"pipeline": Pipeline(root=str(root), profile=profile)},
         executor=dg.in_process_executor,

@@ -17,6 +17,7 @@ from training.contract.secrets import masked_errors
 from training.contract.stage import Asset
 
 Body = Callable[[dg.AssetExecutionContext, Pipeline], dg.MaterializeResult]
+Condition = dg.AutomationCondition[dg.AssetKey]
 
 DATA_OWNER = "team:data"
 OWNERS = {
@@ -32,12 +33,14 @@ OWNERS = {
 FRESHNESS = dg.FreshnessPolicy.time_window(fail_window=timedelta(weeks=9), warn_window=timedelta(weeks=5))
 
 
-def build(partitions: Partitions, body: Body, bodies: Mapping[str, Body]) -> list[dg.AssetsDefinition]:
+def build(
+    partitions: Partitions, body: Body, bodies: Mapping[str, Body], condition: Condition | None
+) -> list[dg.AssetsDefinition]:
     """The Dagster assets of the whole chain. Each calls `body`, or the function of its own in `bodies`, by its name."""
-    return [_asset(declared, partitions, bodies.get(declared.name, body)) for declared in CHAIN.values()]
+    return [_asset(declared, partitions, bodies.get(declared.name, body), condition) for declared in CHAIN.values()]
 
 
-def _asset(declared: Asset, partitions: Partitions, body: Body) -> dg.AssetsDefinition:
+def _asset(declared: Asset, partitions: Partitions, body: Body, condition: Condition | None) -> dg.AssetsDefinition:
     @dg.asset(
         name=declared.name,
         group_name=declared.group,
@@ -53,6 +56,7 @@ def _asset(declared: Asset, partitions: Partitions, body: Body) -> dg.AssetsDefi
         owners=[OWNERS.get(declared.group, DATA_OWNER)],
         tags={"pedigree/scope": declared.scope, "pedigree/work": "training" if trains(declared) else "data"},
         pool=TRAINING_POOL if trains(declared) else None,
+        automation_condition=condition,
         freshness_policy=FRESHNESS if declared.name == "crawl_archives" else None,
         metadata={
             "stage": declared.stage.name,

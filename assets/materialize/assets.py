@@ -8,6 +8,11 @@ from assets.materialize.materialize import materialize
 from assets.materialize.promote import materialize_and_promote
 
 
-def all_assets(partitions: Partitions) -> list[dg.AssetsDefinition]:
-    """The Dagster assets of the whole chain: all run their stage, and `promoted_model` moves the champion too."""
-    return build(partitions, materialize, {"promoted_model": materialize_and_promote})
+def all_assets(
+    partitions: Partitions, condition: dg.AutomationCondition[dg.AssetKey] | None = None
+) -> list[dg.AssetsDefinition]:
+    """The Dagster assets of the whole chain: all run their stage, and `promoted_model` moves the champion too.
+
+    `condition` says when automation makes a partition; None where no automation runs.
+    """
+    return build(partitions, materialize, {"promoted_model": materialize_and_promote}, condition)

@@ -1,8 +1,8 @@
-"""Automatic backfills: a sensor that notices new snapshots and a nightly schedule. Both are off by default.
+"""Automatic backfills: what the sensor `new_snapshots` and a nightly schedule ask for. Both are off by default.
 
-Both start the job `rebuild`. For each recipe that asks for automation (its section `automation`) and that a person has
-run under this root before, the job adds a Dagster backfill of the missing and outdated partitions. A recipe has at most
-one open automatic backfill at a time, and a budget.
+For each recipe that asks for automation (its section `automation`) and that a person has run under this root before, a
+Dagster backfill of the missing and outdated partitions is added: by the sensor (conditions.py), or by the job `rebuild`
+that the schedule starts. A recipe has at most one open automatic backfill at a time, and a budget.
 
 Two more sensors, which are on by default, launch nothing. One reports to Dagster the settings that the recipes ask for,
 the other the artifacts that variants share with their bases.
@@ -10,7 +10,7 @@ the other the artifacts that variants share with their bases.
 
 import fcntl
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,7 +27,6 @@ from assets.services.dagster_internals import (
     NOT_FINISHED_STATUSES,
     PARTITION_NAME_TAG,
     SCHEDULE_NAME_TAG,
-    SENSOR_NAME_TAG,
     AssetGraphSubset,
     AssetKeyPartitionKey,
     BaseAssetGraph,
@@ -44,8 +43,8 @@ from training.contract import artifact
 from training.contract.files.writing import at_once
 from training.recipe.recipe import Recipe
 
+SENSOR = "new_snapshots"
 REBUILD_CRON = "0 3 * * *"
-SENSOR_SECONDS = 60
 OBSERVE_SECONDS = 15
 SHARED_SECONDS = 30
 LACK_TAG = "pedigree/lack"  # digest of the cells that were due when the backfill was added
@@ -59,12 +58,24 @@ Key = tuple[str, str]
 class BackfillPlan:
     """What automation would do for one recipe now.
 
-    It has the cells (assets in partitions) of a backfill, or the reason for none.
+    `due` are the cells (assets in partitions) that are missing or outdated and may be made; `cells` are those of them
+    that a backfill would make now.
     """
 
     comparison: Comparison
+    due: tuple[Cell, ...] = ()
+    held_back: str = ""  # why no backfill of the recipe may be added now; empty if one may
     cells: tuple[Cell, ...] = ()
-    reason: str = ""
+
+    @property
+    def reason(self) -> str:
+        """Why no backfill is added; empty if one is."""
+        name = self.comparison.recipe.name
+        if not self.due:
+            return f"{name}: everything that automation may make is made"
+        if not self.held_back and not self.cells:
+            return f"{name}: what is missing is being made, or waits for what is"
+        return self.held_back
 
 
 def run_before(root: Path) -> list[Comparison]:
@@ -84,23 +95,16 @@ def plans(instance: dg.DagsterInstance, root: Path, profile: Profile) -> list[Ba
 
 
 def _plan(instance: dg.DagsterInstance, comparison: Comparison, profile: Profile) -> BackfillPlan:
-    name = comparison.recipe.name
-    lacking = cells_due(comparison)
-    if not lacking:
-        return BackfillPlan(comparison=comparison, reason=f"{name}: everything that automation may make is made")
-    reason = _held_back(_backfills(instance, comparison.recipe), comparison, lacking)
-    reason = reason or spent(instance, comparison.recipe, profile)
-    if reason:
-        return BackfillPlan(comparison=comparison, reason=reason)
-    cells = cells_due(comparison, being_made(instance, comparison))
-    if not cells:
-        return BackfillPlan(
-            comparison=comparison, reason=f"{name}: what is missing is being made, or waits for what is"
-        )
-    return BackfillPlan(comparison=comparison, cells=tuple(cells))
+    due = tuple(cells_due(comparison))
+    if not due:
+        return BackfillPlan(comparison=comparison)
+    held_back = _held_back(_backfills(instance, comparison.recipe), comparison, due)
+    held_back = held_back or spent(instance, comparison.recipe, profile)
+    cells = () if held_back else tuple(cells_due(comparison, being_made(instance, comparison)))
+    return BackfillPlan(comparison=comparison, due=due, held_back=held_back, cells=cells)
 
 
-def _held_back(backfills: list[PartitionBackfill], comparison: Comparison, lacking: list[Cell]) -> str:
+def _held_back(backfills: list[PartitionBackfill], comparison: Comparison, due: Sequence[Cell]) -> str:
     """Return why automation may not add another backfill of the recipe now; empty if it may.
 
     A backfill may not be added if an earlier one is still open, was cancelled, or ended without making anything
@@ -115,9 +119,19 @@ def _held_back(backfills: list[PartitionBackfill], comparison: Comparison, lacki
         return ""
     if last.status == BulkActionStatus.CANCELED:
         return f"{name}: backfill {last.backfill_id} was cancelled, and the recipe asks for nothing else since"
-    if last.tags.get(LACK_TAG) == _digest(lacking):
+    if last.tags.get(LACK_TAG) == _digest(due):
         return f"{name}: backfill {last.backfill_id} ended, and nothing of what was missing is made; see its runs"
     return ""
+
+
+def is_on(instance: dg.DagsterInstance) -> bool:
+    """Whether the sensor is switched on."""
+    return any(one.instigator_name == SENSOR and one.is_running for one in instance.all_instigator_state())
+
+
+def is_rebuilding(instance: dg.DagsterInstance) -> bool:
+    """Whether a run of the job `rebuild` has not ended."""
+    return bool(instance.get_runs(dg.RunsFilter(job_name="rebuild", statuses=NOT_FINISHED_STATUSES), limit=1))
 
 
 def _backfills(instance: dg.DagsterInstance, recipe: Recipe) -> list[PartitionBackfill]:
@@ -180,7 +194,7 @@ def _folder(comparison: Comparison, cell: Cell) -> Path:
     return artifact.folder_of(comparison.root, cell.asset, cell.fingerprint or "none")
 
 
-def _digest(cells: list[Cell]) -> str:
+def _digest(cells: Sequence[Cell]) -> str:
     return artifact.digest_of([[cell.asset, cell.partition, cell.fingerprint] for cell in cells])
 
 
@@ -189,9 +203,12 @@ def add_backfills(
 ) -> Iterator[str]:
     """Add the backfills that are due; yield one line for each recipe that asks for automation.
 
-    A file lock makes the check for an open backfill and the addition one step, because a sensor and a schedule may run
-    at the same moment.
+    A file lock makes the check for an open backfill and the addition one step, because two runs may come at the same
+    moment. While the sensor is on, all is left to it, since Dagster adds what it requests some time after its check.
     """
+    if is_on(instance):
+        yield f"the sensor {SENSOR} is on, and requests each minute what is missing"
+        return
     with _one_at_a_time(root):
         for plan in plans(instance, root, profile):
             if plan.reason:
@@ -217,26 +234,37 @@ def _backfill(instance: dg.DagsterInstance, graph: BaseAssetGraph, plan: Backfil
     own mutation does.
     """
     recipe = plan.comparison.recipe
-    pairs = {AssetKeyPartitionKey(dg.AssetKey(cell.asset), cell.partition) for cell in plan.cells}
     now = time.time()
     return PartitionBackfill.from_asset_graph_subset(
         backfill_id=f"rebuild-{recipe.name}"[:46] + f"-{int(now * 1e6):x}",
         backfill_timestamp=now,
-        tags={
-            RECIPE_TAG: recipe.name,
-            AUTOMATION_TAG: by,
-            ASKED_TAG: _digest(in_scope(plan.comparison)),
-            LACK_TAG: _digest(cells_due(plan.comparison)),
-            "pedigree/promotes": "yes" if recipe.automation.promote else "no",
-            "dagster/max_retries": "1",
-            "dagster/priority": "-1",  # what a person launches comes first
-        },
+        tags=tags_of(plan, by),
         dynamic_partitions_store=instance,
-        asset_graph_subset=AssetGraphSubset.from_asset_partition_set(pairs, graph),
+        asset_graph_subset=subset_of(plan, graph),
         title=f"{recipe.name}: what is missing ({_scope(recipe)}, by {by})",
-        description=f"{len(pairs)} missing or outdated partitions of recipe {recipe.name}; asked for by {by}",
+        description=f"{len(plan.cells)} missing or outdated partitions of recipe {recipe.name}; asked for by {by}",
         run_config=None,
     )
+
+
+def subset_of(plan: BackfillPlan, graph: BaseAssetGraph) -> AssetGraphSubset:
+    """Return the partitions that a plan would make, as Dagster's backfills take them."""
+    pairs = {AssetKeyPartitionKey(dg.AssetKey(cell.asset), cell.partition) for cell in plan.cells}
+    return AssetGraphSubset.from_asset_partition_set(pairs, graph)
+
+
+def tags_of(plan: BackfillPlan, by: str) -> dict[str, str]:
+    """Return the tags of a plan's backfill and of its runs, by which automation knows them again."""
+    recipe = plan.comparison.recipe
+    return {
+        RECIPE_TAG: recipe.name,
+        AUTOMATION_TAG: by,
+        ASKED_TAG: _digest(in_scope(plan.comparison)),
+        LACK_TAG: _digest(plan.due),
+        "pedigree/promotes": "yes" if recipe.automation.promote else "no",
+        "dagster/max_retries": "1",
+        "dagster/priority": "-1",  # what a person launches comes first
+    }
 
 
 def _scope(recipe: Recipe) -> str:
@@ -248,11 +276,11 @@ def _scope(recipe: Recipe) -> str:
 def automation(
     root: Path, profile: str
 ) -> tuple[list[dg.SensorDefinition], list[dg.ScheduleDefinition], list[dg.JobDefinition]]:
-    """Return the sensors, the schedule, and the job that add automatic backfills."""
+    """Return the sensors that launch nothing, the schedule, and the job that adds automatic backfills."""
 
     @dg.op(description="Add a backfill of the missing and outdated partitions of each recipe that asks for automation.")
     def add_missing_backfills(context: dg.OpExecutionContext) -> None:
-        by = context.run.tags.get(SENSOR_NAME_TAG) or context.run.tags.get(SCHEDULE_NAME_TAG) or "a person"
+        by = context.run.tags.get(SCHEDULE_NAME_TAG) or "a person"
         graph = context.repository_def.asset_graph
         for line in add_backfills(context.instance, graph, root, load_profile(profile), by):
             context.log.info(line)
@@ -263,20 +291,6 @@ def automation(
     )
     def rebuild() -> None:
         add_missing_backfills()
-
-    @dg.sensor(
-        job=rebuild,
-        minimum_interval_seconds=SENSOR_SECONDS,
-        default_status=dg.DefaultSensorStatus.STOPPED,
-        description="Starts `rebuild` if a recipe that asks for automation names a snapshot or anything not made yet.",
-    )
-    def new_snapshots(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
-        if context.instance.get_runs(dg.RunsFilter(job_name="rebuild", statuses=NOT_FINISHED_STATUSES), limit=1):
-            return dg.SkipReason("a run of `rebuild` has not ended")
-        found = plans(context.instance, root, load_profile(profile))
-        if any(not plan.reason for plan in found):
-            return dg.RunRequest()
-        return dg.SkipReason("; ".join(plan.reason for plan in found) or "no recipe of this root asks for automation")
 
     @dg.sensor(
         minimum_interval_seconds=OBSERVE_SECONDS,
@@ -311,4 +325,4 @@ def automation(
         default_status=dg.DefaultScheduleStatus.STOPPED,
         description="Rebuilds missing and outdated partitions of the recipes that ask for automation, every night.",
     )
-    return [new_snapshots, asked_settings, shared_artifacts], [schedule], [rebuild]
+    return [asked_settings, shared_artifacts], [schedule], [rebuild]

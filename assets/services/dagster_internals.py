@@ -28,12 +28,13 @@ from dagster._core.definitions.data_version import (
 from dagster._core.definitions.events import AssetKeyPartitionKey
 from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY_NAME
+from dagster._core.definitions.sensor_definition import SensorExecutionData
 from dagster._core.definitions.unresolved_asset_job_definition import UnresolvedAssetJobDefinition
 from dagster._core.execution.api import execute_run
 from dagster._core.execution.backfill import BulkActionsFilter, BulkActionStatus, PartitionBackfill
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
-from dagster._core.storage.tags import PARENT_RUN_ID_TAG, PARTITION_NAME_TAG, SCHEDULE_NAME_TAG, SENSOR_NAME_TAG
+from dagster._core.storage.tags import PARENT_RUN_ID_TAG, PARTITION_NAME_TAG, SCHEDULE_NAME_TAG
 
 READ_FROM = "1.13.27"
 
@@ -51,7 +52,8 @@ WHAT_BREAKS = {
     "AssetGraphSubset BaseAssetGraph AssetKeyPartitionKey BulkActionsFilter BulkActionStatus PartitionBackfill": (
         "automatic backfills cannot be added, or one is added beside another that is open"
     ),
-    "SCHEDULE_NAME_TAG SENSOR_NAME_TAG": "an automatic backfill does not say what started it",
+    "SensorExecutionData": "the sensor of automation requests nothing, and no asset's page shows its condition",
+    "SCHEDULE_NAME_TAG": "an automatic backfill does not say what started it",
     (
         "CODE_VERSION_TAG DATA_VERSION_IS_USER_PROVIDED_TAG DATA_VERSION_TAG NULL_EVENT_POINTER"
         " get_input_data_version_tag get_input_event_pointer_tag"

@@ -115,19 +115,19 @@ def make_by_hand(root: Path, name: str, *assets: str) -> None:
 
 def test_two_assets_made_by_hand_start_nothing(tmp_path):
     make_by_hand(tmp_path, "kitchen-rl", "crawl_archives", "extracted_documents")
-    with dg.DagsterInstance.ephemeral() as instance:
+    with dg.instance_for_test() as instance:
         assert isinstance(tick(tmp_path, instance), dg.SkipReason)
 
 
 @pytest.mark.data
 def test_the_shipped_recipe_that_asks_for_it_gets_a_backfill_of_its_corpus_alone(tmp_path):
     make_by_hand(tmp_path, "webdocs", "crawl_archives")  # of its first snapshot: a person began it
-    with dg.DagsterInstance.ephemeral() as instance:
+    with dg.instance_for_test() as instance:
         assert isinstance(tick(tmp_path, instance), dg.RunRequest)
         graph = definitions(tmp_path, "local").resolve_asset_graph()
-        (line,) = add_backfills(instance, graph, tmp_path, load_profile("local"), "new_snapshots")
+        (line,) = add_backfills(instance, graph, tmp_path, load_profile("local"), "nightly_rebuild")
         (backfill,) = instance.get_backfills()
-        assert "webdocs: what is missing (corpus only, by new_snapshots)" in line
+        assert "webdocs: what is missing (corpus only, by nightly_rebuild)" in line
         data = backfill.asset_backfill_data
         asked = {(one.asset_key.path[-1], one.partition_key) for one in data.target_subset.iterate_asset_partitions()}
         made = ("crawl_archives", "webdocs@snapshot-1")

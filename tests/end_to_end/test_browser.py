@@ -57,6 +57,9 @@ def test_a_person_switches_the_sensor_on_and_sees_the_backfill_of_a_recipe_that_
         wait_for_backfills(running, backfill["id"])
         page.goto(f"{running.url}/runs/b/{backfill['id']}")
         page.get_by_text("100% completed").nth(len(backfill["assetSelection"]) - 1).wait_for()
+        page.goto(f"{running.url}/assets/decontaminated_documents?view=automation")
+        page.get_by_text("1 requested").first.click()
+        page.get_by_text("it is missing or outdated").first.wait_for()  # a part of the condition
         page.goto(f"{running.url}/automation")
         page.get_by_role("link", name="new_snapshots").click()
         page.locator("tr", has_text="Running").locator("label").click()  # off again
@@ -73,6 +76,12 @@ def materialize(page, running, asset, *partitions):
         page.get_by_role("dialog").last.locator("label").filter(has_text=partition).first.click()
     page.keyboard.press("Escape")
     page.get_by_role("button", name="Launch").last.click()
+
+
+def box(element):
+    """Where an element is on the page, once it is there."""
+    element.wait_for()
+    return element.bounding_box()
 
 
 def one_run(page, running, asset, partition):
@@ -95,6 +104,10 @@ def test_a_person_backfills_a_range_and_one_partition_of_it_again(running):
         page.get_by_text("Success", exact=True).first.wait_for()
         page.goto(f"{running.url}/assets/crawl_archives?view=events&partition={both[1]}")
         page.get_by_text("reused_from").first.wait_for()
+        page.set_viewport_size({"width": 900, "height": 900})
+        page.goto(f"{running.url}/assets/crawl_archives?view=overview")
+        name = box(page.get_by_text(both[1]).first)
+        assert name["x"] + name["width"] <= box(page.get_by_text("Latest check results"))["x"]
 
 
 def test_an_edit_shows_unsynced_and_its_descendants_alone_until_the_schedule_makes_them_again(running, copied):

@@ -189,7 +189,7 @@ def test_the_sensor_notices_a_new_snapshot_and_backfills_what_a_recipe_asks_for_
     assert {partition for _, partition in missing} == {"kitchen-nightly@kitchen-3"}
     running.start_sensor("new_snapshots")
     (backfill,) = wait_for(lambda: by_the_sensor(running), 300)
-    assert backfill["title"] == "kitchen-nightly: what is missing (corpus only, by new_snapshots)"
+    assert {"key": "pedigree/recipe", "value": "kitchen-nightly"} in backfill["tags"]
     wait_for_backfills(running, backfill["id"])
     assert by_the_sensor(running)[1:] == []
     after = compare(nightly.recipe, copied)

@@ -32,7 +32,7 @@ def graph(tmp_path_factory):
 
 @pytest.fixture
 def instance():
-    with dg.DagsterInstance.ephemeral() as made:
+    with dg.instance_for_test() as made:
         yield made
 
 
@@ -42,7 +42,7 @@ def ask(tmp_path, graph, instance):
 
     def rebuild(automation):
         write(tmp_path, automation)
-        return list(add_backfills(instance, graph, tmp_path, load_profile("local"), "new_snapshots"))
+        return list(add_backfills(instance, graph, tmp_path, load_profile("local"), "nightly_rebuild"))
 
     return rebuild
 
@@ -93,7 +93,7 @@ def test_corpus_makes_the_corpus_and_all_makes_all_but_the_promotion(ask, instan
         made[backfill.title] = {asset for asset, _ in targets(backfill)}
         end(instance, BulkActionStatus.COMPLETED_FAILED)
     scopes = ("corpus only", "without promotion", "with promotion")
-    corpus, unpromoted, promoted = (made[f"asking: what is missing ({one}, by new_snapshots)"] for one in scopes)
+    corpus, unpromoted, promoted = (made[f"asking: what is missing ({one}, by nightly_rebuild)"] for one in scopes)
     assert {CHAIN[asset].group for asset in corpus} == {"corpus"} and "crawl_archives" not in corpus
     assert "aligned_model" in unpromoted and promoted - unpromoted == {"promoted_model"}
 
@@ -104,7 +104,7 @@ def test_one_backfill_is_open_also_when_what_is_missing_changes(ask, instance, t
     ask(ALL)
     make(tmp_path, "extracted_documents")
     assert "is open" in ask(ALL)[0] and len(instance.get_backfills()) == 1
-    assert instance.get_backfills()[0].tags["pedigree/automation"] == "new_snapshots"
+    assert instance.get_backfills()[0].tags["pedigree/automation"] == "nightly_rebuild"
 
 
 def test_what_failed_is_tried_again_after_progress_only_and_what_was_cancelled_is_not(ask, instance, tmp_path):
