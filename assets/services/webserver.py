@@ -108,7 +108,7 @@ def _run_web_server() -> None:
 
     def show_styled(self: Any, request: Any) -> Any:
         page = show(self, request)
-        page.body = page.body.replace(b"</head>", STYLE)
+        page.body = bytes(page.body).replace(b"</head>", STYLE)
         page.headers["content-length"] = str(len(page.body))
         return page
 
