@@ -157,7 +157,7 @@ def test_mappings_pass_dagster_s_own_checks_and_are_stored_and_answer_as_its_own
 
 
 def test_automation_is_off_until_somebody_switches_it_on(defs):
-    launching = [sensor for sensor in defs.sensors if sensor.targets]
+    launching = [sensor for sensor in defs.sensors if sensor.targets or sensor.asset_selection]
     assert [sensor.default_status for sensor in launching] == [dg.DefaultSensorStatus.STOPPED]
     assert {sensor.name for sensor in defs.sensors} - {sensor.name for sensor in launching} == {
         "asked_settings",
