@@ -65,7 +65,7 @@ LEARNING_CURVES = Stage(
 )
 JUDGE = Stage(
     name="judge",
-    version="14",
+    version="15",
     module="evaluation.exams.judging",
     parts=(("training.posttrain.rewards", "none"),),
     libraries=("lm-eval", "tokenizers", "torch", "transformers"),
@@ -75,7 +75,7 @@ JUDGE = Stage(
 )
 CONTAMINATION = Stage(
     name="contamination",
-    version="18",
+    version="19",
     module="evaluation.contamination.search",
     libraries=("xxhash",),
     kinds=("numpy", "json"),
@@ -108,7 +108,7 @@ SCALING = Stage(
 )
 CARD = Stage(
     name="card",
-    version="35",
+    version="36",
     module="evaluation.hub.card",
     parts=(
         ("training.data.filter.rules", "none"),

@@ -17,6 +17,7 @@ from training.posttrain.rows.source import read_row
 from training.posttrain.source_settings import TextSourceRecipe
 
 Q, A, B = "What is 3*4?", "It is 12.", "It is 13."
+THOUGHT = "Let me multiply."
 CALL = {"name": "multiply", "arguments": '{"a": 3, "b": 4}'}
 WRITTEN = 'Tool call: {"name": "multiply", "arguments": {"a": 3, "b": 4}}'
 TOOL = {"type": "function", "function": {"name": "multiply", "parameters": {}}}
@@ -745,6 +746,311 @@ FORMS = (
         name="OpenR1",
         row={"problem": Q, "solution": "12", "messages": [user(), answer()]},
         why_not="unread_field:problem,solution",
+    ),
+    # published sets, and forms of interfaces
+    Form(
+        name="ms-swift query/response/history",
+        format="prompt_answer",
+        more={"prompt_field": "query", "answer_field": "response"},
+        row={"query": Q, "response": A, "history": [["Hi", "Hello."]]},
+        why_not="unread_field:history",
+    ),
+    Form(
+        name="Capybara",
+        row={"source": "TheoremQA", "conversation": [{"input": Q, "output": A}]},
+        why_not="unknown_role",
+    ),
+    Form(
+        name="PKU-SafeRLHF",
+        format="chosen_rejected",
+        row={"prompt": Q, "response_0": A, "response_1": B, "better_response_id": 0, "safer_response_id": 1},
+        why_not="missing_chosen",
+    ),
+    Form(
+        name="BeaverTails",
+        format="prompt_answer",
+        more={"answer_field": "response"},
+        row={"prompt": Q, "response": A, "category": {"animal_abuse": False}, "is_safe": True},
+        why_not="unread_field:is_safe",
+    ),
+    Form(
+        name="CAMEL",
+        format="prompt_answer",
+        more={"prompt_field": "message_1", "answer_field": "message_2"},
+        row={"role_1": "M", "topic": "Calculus", "message_1": Q, "message_2": A},
+        why_not="unread_field:role_1",
+    ),
+    Form(
+        name="Natural Instructions",
+        format="prompt_answer",
+        more={"prompt_field": "inputs", "answer_field": "targets"},
+        row={"task_name": "t", "definition": "Multiply.", "inputs": Q, "targets": A},
+        why_not="unread_field:definition",
+    ),
+    Form(
+        name="SQuAD",
+        format="prompt_answer",
+        more={"prompt_field": "question", "answer_field": "answers"},
+        row={"context": "3*4 is 12.", "question": Q, "answers": {"text": ["12"], "answer_start": [7]}},
+        why_not="unknown_role",
+    ),
+    Form(
+        name="CoT Collection",
+        format="prompt_answer",
+        more={"prompt_field": "source", "answer_field": "target"},
+        row={"source": Q, "target": A, "rationale": THOUGHT, "task": "x"},
+        why_not="unread_field:rationale",
+    ),
+    Form(
+        name="OpenMathInstruct-2",
+        format="prompt_answer",
+        more={"prompt_field": "problem", "answer_field": "generated_solution"},
+        row={"problem": Q, "generated_solution": A, "expected_answer": "12", "problem_source": "gsm8k"},
+        why_not="unread_field:expected_answer,problem_source",
+    ),
+    Form(
+        name="s1K",
+        format="prompt_answer",
+        more={"prompt_field": "question", "answer_field": "solution"},
+        row={"question": Q, "solution": A, "thinking_trajectories": [THOUGHT], "attempt": A},
+        why_not="unread_field:attempt,thinking_trajectories",
+    ),
+    Form(
+        name="Bespoke-Stratos",
+        format="sharegpt",
+        row={
+            "system": "Think first.",
+            "conversations": [
+                {"from": "user", "value": Q},
+                {
+                    "from": "assistant",
+                    "value": f"<|begin_of_thought|>{THOUGHT}<|end_of_thought|>{A}",
+                },
+            ],
+        },
+        gives=(
+            "system: Think first.",
+            ASKED,
+            f"assistant*: <|begin_of_thought|>{THOUGHT}<|end_of_thought|>{A}",
+        ),
+    ),
+    Form(
+        name="Llama-Nemotron v1",
+        format="prompt_answer",
+        more={"prompt_field": "input", "answer_field": "output"},
+        row={
+            "input": [user()],
+            "output": A,
+            "reasoning": "off",
+            "system_prompt": "detailed thinking off",
+            "category": "math",
+        },
+        why_not="unread_field:reasoning",
+    ),
+    Form(
+        name="KTO-mix-14k",
+        format="unpaired",
+        row={"dataset": "d", "prompt": [user()], "completion": [answer()], "label": True},
+        gives=(
+            ASKED,
+            "good: It is 12.",
+        ),
+    ),
+    Form(
+        name="LLaMA-Factory kto_tag",
+        format="unpaired",
+        row={"messages": [user(), answer()], "label": True},
+        why_not="prompt_ends_with_an_answer",
+    ),
+    Form(
+        name="UltraInteract pair",
+        format="chosen_rejected",
+        row={"task": "Math", "id": "1", "trajectory": [{"from": "user", "value": Q}], "chosen": A, "rejected": B},
+        why_not="unread_field:trajectory",
+    ),
+    Form(
+        name="PRM800K stepwise",
+        format="unpaired",
+        row={"prompt": Q, "completions": ["3*4", "is 12"], "labels": [True, True]},
+        why_not="missing_label",
+    ),
+    Form(
+        name="Gemini contents",
+        row={"contents": [{"role": "user", "parts": [{"text": Q}]}, {"role": "model", "parts": [{"text": A}]}]},
+        why_not="messages_are_not_a_list",
+    ),
+    Form(
+        name="Anthropic thinking with signature",
+        row={
+            "messages": [
+                user(),
+                answer([{"type": "thinking", "thinking": THOUGHT, "signature": "abc"}, {"type": "text", "text": A}]),
+            ]
+        },
+        gives=(
+            ASKED,
+            "assistant*: <think>\nLet me multiply.\n</think>\n\nIt is 12.",
+        ),
+    ),
+    Form(
+        name="Anthropic redacted thinking",
+        row={"messages": [user(), answer([{"type": "redacted_thinking", "data": "xyz"}, {"type": "text", "text": A}])]},
+        why_not="unread_content:redacted_thinking",
+    ),
+    Form(
+        name="OpenAI responses items",
+        row={
+            "messages": [
+                {"type": "message", "role": "user", "content": [{"type": "input_text", "text": Q}]},
+                {
+                    "type": "message",
+                    "role": "assistant",
+                    "content": [{"type": "output_text", "text": A, "annotations": []}],
+                },
+            ]
+        },
+        why_not="unread_field:type",
+    ),
+    Form(
+        name="OpenAI preference fine-tuning",
+        format="chosen_rejected",
+        row={
+            "input": {"messages": [user()], "tools": [], "parallel_tool_calls": True},
+            "preferred_output": [answer()],
+            "non_preferred_output": [answer(B)],
+        },
+        why_not="missing_chosen",
+    ),
+    Form(
+        name="OpenAI reinforcement",
+        format="prompts",
+        row={"messages": [user()], "reference_answer": "12"},
+        why_not="unread_field:reference_answer",
+    ),
+    Form(
+        name="Cohere chat",
+        row={"messages": [{"role": "User", "content": Q}, {"role": "Chatbot", "content": A}]},
+        why_not="unknown_role",
+    ),
+    Form(
+        name="ShareGPT begins with gpt",
+        format="sharegpt",
+        row={
+            "conversations": [
+                {"from": "gpt", "value": "Hello."},
+                {"from": "human", "value": Q},
+                {"from": "gpt", "value": A},
+            ]
+        },
+        gives=(
+            "assistant*: Hello.",
+            ASKED,
+            SAID,
+        ),
+    ),
+    Form(
+        name="LLaVA",
+        format="sharegpt",
+        row={"id": "1", "image": "a.jpg", "conversations": share("<image>\n" + Q, A)},
+        why_not="unread_field:image",
+    ),
+    Form(
+        name="ToolACE",
+        format="sharegpt",
+        row={
+            "system": "You may call tools.",
+            "conversations": [
+                {"from": "user", "value": Q},
+                {"from": "assistant", "value": "[multiply(a=3, b=4)]"},
+                {"from": "tool", "value": "12"},
+                {"from": "assistant", "value": A},
+            ],
+        },
+        gives=(
+            "system: You may call tools.",
+            ASKED,
+            "assistant*: [multiply(a=3, b=4)]",
+            "tool: Tool result: 12",
+            SAID,
+        ),
+    ),
+    Form(
+        name="Dolphin R1",
+        row={"messages": [user()], "reasoning": THOUGHT, "answer": A, "model": "r1"},
+        why_not="no_answer",
+    ),
+    Form(
+        name="Orca DPO pairs",
+        format="chosen_rejected",
+        more={"prompt_field": "question"},
+        row={"system": "Be short.", "question": Q, "chosen": A, "rejected": B},
+        gives=(
+            "system: Be short.",
+            ASKED,
+            "chosen: It is 12.",
+            "rejected: It is 13.",
+        ),
+    ),
+    Form(
+        name="Distilabel capybara DPO",
+        format="chosen_rejected",
+        row={
+            "source": "x",
+            "conversation": [{"input": Q, "output": A}],
+            "original_response": A,
+            "generation_prompt": [],
+            "chosen": [user(), answer()],
+            "rejected": [user(), answer(B)],
+            "rating_chosen": 5,
+            "rating_rejected": 3,
+            "chosen_model": "a",
+            "rejected_model": "b",
+        },
+        why_not="unread_field:conversation,original_response,rating_chosen,rating_rejected",
+    ),
+    Form(
+        name="Reasoning Gym",
+        format="prompts",
+        more={"prompt_field": "question"},
+        row={"question": Q, "answer": "12", "metadata": {"difficulty": 1}},
+        gives=(
+            ASKED,
+            "right: 12",
+        ),
+    ),
+    Form(
+        name="an answer in two turns",
+        row={"messages": [user(), answer("It is"), answer(" 12.")]},
+        gives=(
+            ASKED,
+            "assistant*: It is",
+            "assistant*:  12.",
+        ),
+    ),
+    Form(
+        name="Qwen3 enable_thinking",
+        row={"messages": [user(), answer()], "enable_thinking": False},
+        why_not="unread_field:enable_thinking",
+    ),
+    Form(
+        name="messages with times and names",
+        row={"messages": [user(id="1", timestamp="2024-01-01"), answer(id="2", model="m")]},
+        gives=ONE,
+    ),
+    Form(
+        name="OpenAI parts of sound",
+        row={
+            "messages": [
+                user(
+                    [
+                        {"type": "input_audio", "input_audio": {"data": "xx", "format": "wav"}},
+                        {"type": "text", "text": Q},
+                    ]
+                ),
+                answer(),
+            ]
+        },
+        why_not="unread_content:input_audio",
     ),
 )
 

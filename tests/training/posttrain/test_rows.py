@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import json
+import math
 import re
+from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.training.posttrain import tiny
 from training.contract.artifact import sha256_of
 from training.contract.job import DataError
 from training.contract.records import RecipeError
+from training.data.sources import read_rows, row_json
+from training.posttrain.rows.forms import CONVERSATION_READERS
+from training.posttrain.rows.short_numbers import with_short_numbers
 from training.posttrain.rows.sorting import Sorter, read_jsonl
+from training.posttrain.rows.source import read_source
+from training.posttrain.source_settings import TextSourceRecipe
 
 ROWS = [
     {"question": "q1", "answer": "a1", "generator": "someone"},
@@ -272,3 +281,44 @@ def test_kitchen_rows_are_read(tmp_path):
     data = {"data": [{"uri": "kitchen://preferences", "format": "chosen_rejected", "ignore": ["facts"]}]}
     data["held_out_fraction"] = 0.3
     assert tiny.run("preferences", tmp_path / "pairs", {"preferences": data, "kitchen": world})["counts"]["kept"] == 40
+
+
+def test_short_numbers_of_a_parquet_file_are_those_that_people_wrote(tmp_path: Path):
+    """Expected: the shortest text of 16 or 32 bits, wherever the number stands; the value itself is as Arrow has it."""
+    short = pa.array([1.1, 3.0, math.nan, 1e-7], pa.float32())
+    part = pa.struct([("a", pa.float32()), ("b", pa.string())])
+    table = pa.table(
+        {
+            "question": ["How much?"] * 4,
+            "answer": short,
+            "half": short.cast(pa.float16()),
+            "long": short.cast(pa.float64()),
+            "list": pa.array([[1.1, None], None, [], [2.5]], pa.list_(pa.float32())),
+            "part": pa.array([{"a": 0.3, "b": "x"}, None, None, None], part),
+            "map": pa.array([[("k", 0.7)], None, None, None], pa.map_(pa.string(), pa.float32())),
+        }
+    )
+    uri = str(tmp_path / "a.parquet")
+    pq.write_table(table, uri)
+    rows = list(with_short_numbers(read_rows(uri), uri))
+    assert row_json({name: rows[0][name] for name in ("answer", "half", "list", "part", "map")}) == (
+        '{"answer": 1.1, "half": 1.1, "list": [1.1, null], "part": {"a": 0.3, "b": "x"}, "map": [["k", 0.7]]}'
+    )
+    assert rows[0]["answer"] == rows[0]["long"] == short[0].as_py() != 1.1
+    assert str(rows[0]["long"]) == "1.100000023841858"
+    assert row_json(rows[2]["answer"], allow_nan=True) == "NaN"
+
+    pq.write_table(table.select(["question", "answer"]), uri)
+    source = TextSourceRecipe(uri=uri, format="question_answer")
+    read = list(read_source(source, CONVERSATION_READERS["question_answer"], {}))
+    assert [one.made[-1]["content"] for one in read if one.made] == ["1.1", "3.0", "1e-07"]
+    assert [one.reason for one in read] == ["", "", "answer_is_not_text", ""]
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path):
+    uri = str(tmp_path / "a.parquet")
+    pq.write_table(
+        pa.Table.from_arrays([pa.array(["q"]), pa.array(["a"]), pa.array(["b"])], ["question", "answer", "answer"]), uri
+    )
+    with pytest.raises(DataError, match="has the column 'answer' twice; rename one of them"):
+        list(with_short_numbers(read_rows(uri), uri))

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 ALIGN = Stage(
     name="align",
-    version="23",
+    version="24",
     module="training.posttrain.align.align",
     parts=(
         ("training.posttrain.methods", "none"),

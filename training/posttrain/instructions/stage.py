@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 INSTRUCTIONS = Stage(
     name="instructions",
-    version="11",
+    version="12",
     module="training.posttrain.instructions.instructions",
     libraries=("xxhash",),
     kinds=("json",),

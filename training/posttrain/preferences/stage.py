@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PREFERENCES = Stage(
     name="preferences",
-    version="11",
+    version="12",
     module="training.posttrain.preferences.preferences",
     libraries=("xxhash",),
     kinds=("json",),

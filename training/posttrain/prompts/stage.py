@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 PROMPTS = Stage(
     name="prompts",
-    version="11",
+    version="12",
     module="training.posttrain.prompts.prompts",
     libraries=("xxhash",),
     kinds=("json",),

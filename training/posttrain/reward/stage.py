@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 REWARD = Stage(
     name="reward",
-    version="15",
+    version="16",
     module="training.posttrain.reward.reward",
     libraries=("torch", "transformers", "trl", "peft"),
     kinds=("trl", "safetensors"),

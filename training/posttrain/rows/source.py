@@ -15,6 +15,7 @@ from training.contract.records import RecipeError
 from training.data.sources import UnreadRow, check_unchanged, read_rows
 from training.posttrain.rows.forms import Reader, Row, messages_in, trees
 from training.posttrain.rows.messages import Fields, MalformedRow, Unusable
+from training.posttrain.rows.short_numbers import with_short_numbers
 from training.posttrain.source_settings import TextSourceRecipe, label
 
 # Markers that published files put at the end of an answer.
@@ -72,7 +73,7 @@ def generator_of(row: Row, source: TextSourceRecipe) -> str:
 
 def read_source(source: TextSourceRecipe, reader: Reader, settings: Mapping[str, Any]) -> Iterator[SourceRow]:
     """Yield the records of one source, read by `reader`; a generated source needs the job's `settings`."""
-    rows: Iterable[Row] = read_rows(source.uri, settings=settings, with_unread=True)
+    rows: Iterable[Row] = with_short_numbers(read_rows(source.uri, settings=settings, with_unread=True), source.uri)
     if source.format == "dialogue_tree":
         rows = trees(rows)
     reasons = set[str]()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SFT = Stage(
     name="sft",
-    version="16",
+    version="17",
     module="training.posttrain.sft.sft",
     libraries=("torch", "transformers", "trl", "peft"),
     kinds=("trl", "safetensors"),
