@@ -15,6 +15,10 @@ STAMP := $(VENV)/.stamp
 export UV_SYSTEM_CERTS ?= 1
 export VIRTUAL_ENV := $(abspath $(VENV))
 
+# Bytecode is kept, also where the environment says that it is not (images of containers often do). Without it each of
+# the hundred processes of a run compiles every library that it imports.
+export PYTHONDONTWRITEBYTECODE =
+
 # No library tells anyone that it ran.
 export DAGSTER_DISABLE_TELEMETRY ?= 1
 export MLFLOW_DISABLE_TELEMETRY ?= true
@@ -29,6 +33,11 @@ TORCH_FAMILY := torch triton cuda-bindings cuda-pathfinder cuda-toolkit \
 
 # Three evaluation packages ship as source only; what they are built with comes from the lock as well.
 BUILD_HASHES := --build-constraints requirements/lock.txt --require-build-hashes --preview-features build-dependency-hashes
+
+# Of libraries, what the stages of the kitchen and `pedigree run` import; the first keeps out what they do without.
+IMPORTED := training.generate.model_folder, evaluation.exams.harness, assets.run.launch, datasets, numba, \
+	mlflow.store.tracking.sqlalchemy_store, mlflow.store.model_registry.sqlalchemy_store, \
+	trl.trainer.dpo_trainer, trl.trainer.reward_trainer, trl.trainer.sft_trainer
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
@@ -49,6 +58,9 @@ $(STAMP): Makefile pyproject.toml requirements/lock.txt requirements/torch.txt r
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check $(if $(TORCH_INDEX),--index-url $(TORCH_INDEX)) -r requirements/torch.txt
 	$(UV) pip install --quiet --require-hashes --no-deps $(BUILD_HASHES) -r requirements/lock.txt
 	$(UV) pip install --quiet --no-deps --no-build-isolation --editable .
+	@# uv compiles nothing: what a run imports is compiled here, so that commands find it that may not write bytecode
+	$(BIN)/python -m compileall -q assets evaluation resources training
+	$(BIN)/python -W ignore -c 'import $(IMPORTED)'
 	@touch $@
 
 demo: env ## from generated crawl to an evaluated model, on this machine
@@ -63,9 +75,6 @@ test test-all test-group attack ray postgres kubernetes s3: export TOKENIZERS_PA
 test test-all test-group attack ray postgres kubernetes s3: export OMP_WAIT_POLICY = PASSIVE
 # OpenBLAS's waiting threads spin. Without them a fit of a small scaling law takes half the processor time.
 test test-all test-group attack ray postgres kubernetes s3: export OPENBLAS_NUM_THREADS = 1
-# Where no bytecode may be kept (containers often say so), each of hundreds of processes would compile every
-# library that it imports: 5 s of processor time for post-training, 1.5 s for Dagster, 1 s for MLflow.
-test test-all test-group attack ray postgres kubernetes s3 faults: export PYTHONDONTWRITEBYTECODE =
 PYTEST = $(BIN)/python -m pytest -q --numprocesses 4 --durations 15 --dist loadfile --no-loadscope-reorder
 test: env ## run the tests of the product; ARGS= goes to pytest
 	$(PYTEST) tests $(ARGS)

@@ -8,6 +8,7 @@ import dataclasses
 import functools
 import importlib.metadata
 import json
+import os
 import re
 import subprocess
 import sys
@@ -292,3 +293,11 @@ def test_no_path_of_a_machine_is_committed():
     if done.returncode > 1:
         pytest.skip(f"waits for a git checkout: {done.stderr.strip()}")
     assert done.stdout == ""
+
+
+def test_make_lets_commands_keep_bytecode_where_the_environment_forbids_it():
+    asked = 'kept: ; @echo "[$$PYTHONDONTWRITEBYTECODE]"'
+    variables = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    argv = ["make", "-s", "--eval", asked, "kept"]
+    done = subprocess.run(argv, cwd=PROJECT, env=variables, capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
