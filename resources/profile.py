@@ -165,6 +165,11 @@ class Profile:
                 f"{where}: nodes={size.nodes}, but the backend {size.backend} has at most {part.most_nodes}; use"
                 " processes, or backend slurm or kubernetes"
             )
+        if size.node_cache is not None and not part.own_folders:
+            raise RecipeError(
+                f"{where}: node_cache={size.node_cache!r} is without effect: jobs of the backend {size.backend} see the"
+                " root's folder; set it to null there"
+            )
         if given.get("workers") is not None:
             return size
         return replace(size, workers=None if part.counts_cores else available_cores())

@@ -33,7 +33,7 @@ def num_ranks(job):
 
 def run_rank(job, work, rank):
     for number, (where, how) in enumerate(job.settings["faults"]):
-        struck = work.path.parent / f"fault-{number}"
+        struck = Path(job.settings.get("signs", work.path.parent), f"fault-{number}")
         if where == rank and not struck.exists():
             struck.touch()
             strike(how, rank)

@@ -23,6 +23,7 @@ from training.contract.job import DataError, read_job
 from training.contract.records import differences, write_record
 from training.contract.running.phase import RANKS_FOLDER
 from training.contract.stage import InputCheck
+from training.contract.stored_state import saved_step
 
 MOST_SHOWN = 3
 LONG_SECONDS = 24 * 3600  # processor seconds: data that took more together is not made again unasked
@@ -80,7 +81,7 @@ class Repeats:
 
     def _is_begun(self, cell: Cell) -> bool:
         own = artifact.folder_of(self._comparison.root, cell.asset, cell.fingerprint)
-        return artifact.checkpoint_step(own) is not None or any((own / RANKS_FOLDER).rglob("*.json"))
+        return saved_step(own) is not None or any((own / RANKS_FOLDER).rglob("*.json"))
 
     def _why(self, cell: Cell) -> str:
         """Return why the cell would be made again unasked; empty if it was asked for, or if there is nothing of it."""
@@ -166,10 +167,10 @@ def check_begun(cell: Cell, comparison: Comparison) -> None:
     is_lost = cell.state == "damaged" and cell.artifact is None and (own / artifact.ARTIFACT_FILE).exists()
     if is_lost and trains(CHAIN[cell.asset]):
         raise DataError(f"{cell.asset} [{cell.partition}] is damaged ({cell.reasons[0]}); {cell.way_out}")
-    if cell.state in ("made", "unavailable") or artifact.checkpoint_step(own) is not None:
+    if cell.state in ("made", "unavailable") or saved_step(own) is not None:
         return
     folder, record = _last_begun(cell, comparison.root)
-    step = artifact.checkpoint_step(folder) if folder else None
+    step = saved_step(folder) if folder else None
     if folder is None or folder == own or step is None or (folder / artifact.ARTIFACT_FILE).exists():
         return
     reasons = "; ".join(reasons_of(CHAIN[cell.asset], record, cell.settings, cell.inputs, comparison.cells))

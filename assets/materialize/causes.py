@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from resources.compute.base import Status, Task
-from training.contract.artifact import checkpoint_step
 from training.contract.process.exit_codes import BAD_INPUT, FAILED, MISSING_RANKS, REFUSED, REQUEUE
 from training.contract.running.attempt import verdict
+from training.contract.stored_state import saved_step
 
 FINAL_EXIT_CODES = (BAD_INPUT, REFUSED)  # every further attempt would end in the same way
 TAIL_LINES = 40
@@ -59,12 +59,18 @@ def explain(backend: Any, task: Task, status: Status) -> str:
     own = _own_words(folder, status) or _last_error(tail)
     if status.was_ended and not (own and status.exit_code in FINAL_EXIT_CODES):
         return f"{status.reason}; before that the job said: {own}" if own else f"{status.reason}\n{tail}".rstrip()
+    if not own and not tail and task.node_folder is not None:
+        tail = (
+            "its node sent no log: `node_cache` may not be writable there, or the node may not use the store"
+            f" {task.node_folder.address}; what the node says is in {task.work_folder} there, in its /tmp, or in the"
+            " pod's log"
+        )
     return own or f"{status.reason or status.state} (exit code {status.exit_code})\n{tail}".rstrip()
 
 
 def saved(folder: Path) -> str:
     """Return words that say what a stopped job saved, to end a sentence, such as `saved its state at step 100`."""
-    step = checkpoint_step(folder)
+    step = saved_step(folder)
     return "saved its state" if step is None else f"saved its state at step {step}"
 
 

@@ -13,7 +13,7 @@ from assets.graph.bill import Bill, settled
 from assets.graph.budget import OF_RUN
 from assets.materialize.causes import FINAL_EXIT_CODES, StageFailed, as_told, explain, saved
 from assets.materialize.events import announce
-from assets.materialize.jobs import note_versions, task_of
+from assets.materialize.jobs import hand_over, note_versions, task_of
 from assets.materialize.patience import Patience, Retries
 from assets.materialize.reports import Reports
 from assets.materialize.watchers import Watching
@@ -23,8 +23,11 @@ from resources.compute.base import HANDLE_FILE, Backend, Handle, NotSubmitted, S
 from resources.tracking.reports import RunStatus, StageRun
 from training.contract import artifact
 from training.contract.artifact import Artifact
-from training.contract.job import Job
+from training.contract.files.stored_root import bring_marks
+from training.contract.files.written_lines import SEND_SECONDS, Follower
+from training.contract.job import DataError, Job
 from training.contract.process.exit_codes import BAD_INPUT, BUSY, REQUEUE
+from training.contract.stored_state import saved_step
 
 if TYPE_CHECKING:
     from assets.graph.pipeline import Pipeline
@@ -43,11 +46,12 @@ def run_job(job: Job, cell: Cell, pipeline: Pipeline, watch: Watch, watching: Wa
     """
     profile = pipeline.loaded_profile()
     backend, size = profile.backend_for(cell.asset), profile.size_for(cell.asset)
+    task = task_of(job, size, profile.withheld)
     note_versions(job, size)
     run, *others = (_tracked(one, pipeline, watch) for one in (job, *job.on_the_way))
     following = Following(
         backend=backend,
-        task=task_of(job, size, profile.withheld),
+        task=task,
         run=run,
         watch=watch,
         cell=cell,
@@ -159,6 +163,7 @@ class Following:
 
     def attempt(self) -> Status:
         """Submit one attempt, or find the one that is running, watch it to its end, and return its final status."""
+        sent = _Sent(self.task, self.watch) if self.task.node_folder else None
         try:
             handle = self._submitted()
         except NotSubmitted as error:
@@ -173,6 +178,8 @@ class Following:
                 tell(news, self.cell, self.watch)
             if queue != (queue := status.reason if status.state == "pending" else ""):
                 announce("waits", self.cell, {"for": f"its place in the queue: {queue}" if queue else ""})
+            if sent is not None:
+                sent.bring(at_once=status.is_over)
             if self.task.num_tasks > 1:
                 reports.count_ranks()
             for left in self.watching.news():
@@ -197,6 +204,8 @@ class Following:
             others = self.watching.others
             tell(f"its job is watched by {_names(others)} too", self.cell, self.watch, bool(others))
             return handle
+        if self.task.node_folder:
+            hand_over(self.task)
         handle = self.backend.submit(self.task)
         artifact.write_json(self.folder / HANDLE_FILE, handle.as_json())
         self.watch.say(
@@ -240,7 +249,7 @@ class Following:
                 self.backend.cancel(handle)
 
         others = self.watching.leave(end)
-        has_step = artifact.checkpoint_step(self.folder) is not None
+        has_step = saved_step(self.folder) is not None
         kept = f"it {saved(self.folder)}" if has_step else "finished ranks are kept"
         tell(
             f"this run was cancelled; the job goes on, watched by {_names(others)}"
@@ -249,6 +258,30 @@ class Following:
             self.cell,
             self.watch,
         )
+
+
+class _Sent:
+    """What the nodes of a job sent that do not see its folder: brought at once, and then every SEND_SECONDS.
+
+    A store that does not answer is a line in Dagster's log, and no end of the job.
+    """
+
+    def __init__(self, task: Task, watch: Watch) -> None:
+        self._folder, self._watch, self._is_fan_out = Path(task.folder), watch, task.num_tasks > 1
+        self._follower = Follower(self._folder)
+        self.bring(at_once=True)
+
+    def bring(self, *, at_once: bool) -> None:
+        """Bring what is new into the artifact's folder, if it is time."""
+        if not at_once and time.monotonic() - self._at < SEND_SECONDS:
+            return
+        self._at = time.monotonic()
+        try:
+            self._follower.bring()
+            if self._is_fan_out or at_once:
+                bring_marks(self._folder)
+        except (OSError, DataError) as error:
+            self._watch.say(f"what the job's nodes sent cannot be read: {error}")
 
 
 def news_of(changes: list[tuple[dict[str, Any], dict[str, Any]]]) -> list[str]:

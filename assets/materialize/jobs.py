@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 import os
 import subprocess
@@ -14,15 +15,17 @@ from assets.state.cell import Cell, Comparison
 from assets.state.chain import CHAIN
 from assets.state.repairs import held_digests
 from assets.state.tombstones import erased_by
-from resources.compute.base import Task
+from resources.compute.base import NodeFolder, NotSubmitted, Task
 from resources.profile import Size
 from resources.tracking.reports import artifact_key
 from training.contract import artifact
 from training.contract.files.erased import list_digest
-from training.contract.job import InputArtifact, Job
+from training.contract.files.stored_root import store_small, stored_root
+from training.contract.files.written_lines import send_what_is_here
+from training.contract.job import DataError, InputArtifact, Job
 from training.contract.process.exit_codes import BAD_INPUT
 from training.contract.run_settings import RunSettings
-from training.contract.running.versions import VARIABLE, versions_file, write_versions
+from training.contract.running.versions import VARIABLE, VERSIONS_FILE, versions_file, write_versions
 from training.contract.scopes import KEPT_STEPS
 
 # Variables passed on from the orchestrator's environment. Proxy variables are not passed on: their addresses may hold a
@@ -120,17 +123,63 @@ def task_of(job: Job, size: Size, withheld: frozenset[str] = frozenset()) -> Tas
     """
     stage = CHAIN[job.asset].stage
     on_ray = stage.in_ranks and size.engine == "ray"
+    there = node_folder_of(job, size)
+    place = Path(job.output if there is None else there.path)
+    versions = {VARIABLE: str(versions_file(replace(job, output=str(place))))}
     return Task(
         key=artifact_key(job.asset, job.fingerprint),
-        argv=("-m", stage.package, str(Path(job.output) / "job.json")),
+        argv=("-m", stage.package, str(place / "job.json")),
         size=size,
         folder=job.output,
         withheld=withheld,
-        environment=_environment() | ({VARIABLE: str(versions_file(job))} if _compares(job, size) else {}),
+        environment=_environment() | (versions if _compares(job, size) else {}),
         num_tasks=size.nodes if stage.in_ranks and not on_ray else 1,
         phases=stage.phases,
         on_ray=on_ray and size.nodes > 1,
+        node_folder=there,
     )
+
+
+def node_folder_of(job: Job, size: Size) -> NodeFolder | None:
+    """Return where nodes that do not see the root's folder run the job; None if they see it.
+
+    Raise StageFailed if the job needs a folder that its nodes share.
+    """
+    if size.node_cache is None:
+        return None
+    stage, root = CHAIN[job.asset].stage, stored_root(Path(job.output))
+    told = f"{job.asset} [{job.partition}]: node_cache={size.node_cache!r} in the profile"
+    if root is None:
+        where = Path(job.output).parents[1]
+        raise StageFailed(f"{told} is for roots in an object store, and {where} is a folder; remove it", BAD_INPUT)
+    if size.nodes > 1 and (not stage.in_ranks or size.engine == "ray"):
+        what = "the nodes of a Ray cluster" if stage.in_ranks else "a training or scoring over several nodes"
+        raise StageFailed(f"{told}: {what} must share the root's folder; change it, or set nodes: 1", BAD_INPUT)
+    if str(root.folder) in json.dumps(job.settings, ensure_ascii=False):
+        raise StageFailed(
+            f"{told}: its recipe names data by made://, which are opened in the root's folder; change it", BAD_INPUT
+        )
+    place = Path(size.node_cache, root.folder.name)
+    if place == root.folder:
+        raise StageFailed(f"{told} is where this machine has its own folder of the root; change it", BAD_INPUT)
+    folder = artifact.folder_of(place, job.asset, job.fingerprint)
+    return NodeFolder(path=str(folder), address=root.objects.address, endpoint=root.objects.endpoint)
+
+
+def hand_over(task: Task) -> None:
+    """Write into the root's store what a node that does not see the root's folder needs to begin.
+
+    What earlier attempts on this machine wrote beside the artifact goes there too, before nodes add to it. Raise
+    NotSubmitted if the store does not take it.
+    """
+    folder = Path(task.folder)
+    try:
+        for name in ("job.json", f"{artifact.SCRATCH_FOLDER}/{VERSIONS_FILE}"):
+            if (path := folder / name).exists():
+                store_small(path, path.read_bytes())
+        send_what_is_here(folder)
+    except (OSError, DataError) as error:
+        raise NotSubmitted(f"its job cannot be handed over to a node: {error}") from None
 
 
 def note_versions(job: Job, size: Size) -> None:

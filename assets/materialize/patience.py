@@ -7,8 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from resources.compute.base import Status
-from training.contract.artifact import checkpoint_step
 from training.contract.running.marks import num_finished
+from training.contract.stored_state import saved_step
 
 WAITING_SECONDS, REMINDER_SECONDS = 30.0, 600.0
 
@@ -87,7 +87,7 @@ class Retries:
 
         This is the number of finished ranks, and the last checkpoint's step, which is -1 without a checkpoint.
         """
-        step = checkpoint_step(self._folder)
+        step = saved_step(self._folder)
         return {
             "finished ranks:": num_finished(self._folder),
             "checkpoint of step": -1 if step is None else step,

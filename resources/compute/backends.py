@@ -27,13 +27,15 @@ class BackendPart:
 
     The fields of the record `settings` have defaults. The profile's resources are in each task's `size`. Without
     `workers`, a stage has one for each core of the orchestrator's machine, or, with `counts_cores`, for each core that
-    the job finds. `most_nodes` is on how many nodes a task can run; None: on any number.
+    the job finds. `most_nodes` is on how many nodes a task can run; None: on any number. With `own_folders`, tasks can
+    run on nodes that do not see the root's folder (`Task.node_folder`).
     """
 
     make: Callable[[Any], Backend]
     settings: type = NoSettings
     counts_cores: bool = False
     most_nodes: int | None = None
+    own_folders: bool = False
 
 
 def backend_part(name: str, parts: Mapping[str, Mapping[str, Any]], *, where: str) -> BackendPart:

@@ -28,6 +28,15 @@ class NotSubmitted(RuntimeError):
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class NodeFolder:
+    """The artifact's folder on a node that does not see the root's folder, and the store that holds the root."""
+
+    path: str
+    address: str
+    endpoint: str
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Task:
     """One job to run.
 
@@ -40,7 +49,8 @@ class Task:
     missing. With `phases`, it runs that many tasks for each phase (`--phase NAME` is added too); the tasks of a
     phase begin when those of the phase before have ended. With `on_ray`, the nodes of the size form a Ray cluster,
     and the command runs on the first one. `withheld` are names of the orchestrator's environment variables that the
-    task must not inherit.
+    task must not inherit. With `node_folder`, the nodes do not see `folder`: the command works in that folder, which a
+    node has for itself, and what it writes beside its artifact comes to `folder` by the root's store.
     """
 
     key: str
@@ -52,6 +62,12 @@ class Task:
     num_tasks: int = 1
     phases: tuple[str, ...] = ()
     on_ray: bool = False
+    node_folder: NodeFolder | None = None
+
+    @property
+    def work_folder(self) -> str:
+        """The artifact's folder where the command runs."""
+        return self.folder if self.node_folder is None else self.node_folder.path
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -151,11 +167,15 @@ class Backend(Protocol):
 
 
 def interpreter_argv(task: Task, python: str) -> list[str]:
-    """The whole command of a task on one node; through torchrun if the size has several processes."""
+    """The whole command of a task on one node; through torchrun if the size has several processes.
+
+    On a node with a folder of its own, a process brings the job from the store and sends what the command writes.
+    """
+    there, launcher = task.node_folder, list[str]()
     if task.size.processes > 1 and task.argv[:1] == ("-m",):
-        launcher = [*LAUNCHER, "--standalone", f"--nproc-per-node={task.size.processes}", "-m"]
-        return [python, *launcher, *task.argv[1:]]
-    return [python, *task.argv]
+        launcher = [*LAUNCHER, "--standalone", f"--nproc-per-node={task.size.processes}"]
+    command = [python, *launcher, *task.argv]
+    return command if there is None else [python, *ON_NODE, there.address, there.endpoint, there.path, *command]
 
 
 def cores_asked(task: Task) -> int | None:
@@ -165,6 +185,8 @@ def cores_asked(task: Task) -> int | None:
         return None
     return max(size.workers or 1, (size.threads or 0) * size.processes)
 
+
+ON_NODE = ("-m", "training.on_node")
 
 # SIGUSR1 is a scheduler's early warning. By default it would kill torchrun and leave its processes behind.
 LAUNCHER = ("-m", "torch.distributed.run", "--signals-to-handle=SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1")

@@ -273,11 +273,15 @@ def _check(task: Task, settings: KubernetesSettings) -> None:
         raise KubernetesRefusal(f"{where} starts Ray on one node only; change `nodes` or `engine` in the profile")
     if task.size.spare_nodes or task.size.min_nodes:
         raise KubernetesRefusal(f"{where} has no use of `spare_nodes` and `min_nodes`; remove them from the profile")
-    if not any(Path(task.folder).is_relative_to(place) for place in settings.claims.values()):
+    if task.node_folder is None and not _is_on_claim(task.folder, settings):
         raise KubernetesRefusal(
             f"{task.folder} is on no volume; name the claim with the root in `parts.kubernetes.claims` of the profile,"
-            " and the path where this machine has it"
+            " and the path where this machine has it, or keep the root in a store and name `node_cache`"
         )
+
+
+def _is_on_claim(folder: str, settings: KubernetesSettings) -> bool:
+    return any(Path(folder).is_relative_to(place) for place in settings.claims.values())
 
 
 def _ranks(task: Task, settings: KubernetesSettings, name: str, number: int, phase: str) -> dict[str, Any]:
@@ -348,6 +352,10 @@ def _pod(task: Task, settings: KubernetesSettings, name: str, command: str, pods
     mounts = {claim: {"persistentVolumeClaim": {"claimName": claim}} for claim in settings.claims}
     shared = {"name": "shared-memory", "emptyDir": {"medium": "Memory"}}
     places = [{"name": f"claim-{n}", "mountPath": one} for n, one in enumerate(settings.claims.values())]
+    own = list[dict[str, Any]]()
+    if task.node_folder is not None and not _is_on_claim(task.node_folder.path, settings):
+        own = [{"name": "node-cache", "emptyDir": {}}]
+        places += [{"name": "node-cache", "mountPath": task.size.node_cache}]
     container = {
         "name": "job",
         "image": settings.image,
@@ -366,7 +374,7 @@ def _pod(task: Task, settings: KubernetesSettings, name: str, command: str, pods
         "restartPolicy": "Never",
         "activeDeadlineSeconds": max(1, round(task.size.hours * 3600)),
         "containers": [container],
-        "volumes": [*({"name": f"claim-{n}", **one} for n, one in enumerate(mounts.values())), shared],
+        "volumes": [*({"name": f"claim-{n}", **one} for n, one in enumerate(mounts.values())), *own, shared],
     }
 
 
@@ -381,10 +389,12 @@ def _script(task: Task, name: str, command: str, pods: int | None) -> str:
     one_attempt = pods is None or task.num_tasks == 1
     log = LOG_FILE if one_attempt else "log-$JOB_COMPLETION_INDEX.txt"
     attempt = name if one_attempt else f"{name}_$JOB_COMPLETION_INDEX"
-    folder = shlex.quote(task.folder)
+    folder, make = shlex.quote(task.work_folder), ""
+    advice = "mount the claim with the root there (parts.kubernetes.claims in the profile)"
+    if task.node_folder is not None:
+        make, advice = f"mkdir -p {folder} && ", "change node_cache in the profile"
     lines = [
-        f'cd {folder} && [ -w . ] || {{ echo "$NODE cannot write into "{folder}": mount the claim with the root'
-        ' there (parts.kubernetes.claims in the profile)" >&2; exit 2; }',
+        f'{make}cd {folder} && [ -w . ] || {{ echo "$NODE cannot write into "{folder}": {advice}" >&2; exit 2; }}',
         f'exec >>"{log}" 2>&1',
         "cd /",
         f'export PEDIGREE_ATTEMPT="{attempt}.$((${{FAILED:-0}} + ${{IGNORED:-0}}))"',
@@ -451,4 +461,4 @@ def _unanswered(key: str, folder: Path) -> str | None:
     return note["token"] if note is not None and note["key"] == key and not note["created"] else None
 
 
-backend = BackendPart(make=KubernetesBackend, settings=KubernetesSettings, counts_cores=True)
+backend = BackendPart(make=KubernetesBackend, settings=KubernetesSettings, counts_cores=True, own_folders=True)

@@ -38,6 +38,7 @@ class Size(RunSettings):
     retries: int = 1  # further attempts in a row without progress
     min_nodes: int | None = None  # on which a training goes on when nodes are lost; None: on no fewer than `nodes`
     missing_ranks_share: float = 0.0  # share of missing ranks up to which the finishing job makes them itself
+    node_cache: str | None = None  # folder of each node for roots in a store; None: nodes see this machine's folder
     gpu: str | None = (
         None  # kind of the node's GPUs (training/pretrain/capacity/devices.py); None: not known, or no GPU
     )
@@ -50,6 +51,8 @@ class Size(RunSettings):
         wrong += [f"{name}={share}; at most 1" for name, share in shares.items() if share > 1]
         if wrong:
             raise RecipeError(*(f"{one} is right" for one in wrong))
+        if self.node_cache is not None and not self.node_cache.startswith("/"):
+            raise RecipeError(f"node_cache={self.node_cache!r}; the absolute path of a folder on the nodes is right")
         self._check_lost_nodes()
         self._check_engine()
 

@@ -44,7 +44,7 @@ from resources.compute.slurm_states import (
     state_of,
     status_of,
 )
-from training.contract.process.exit_codes import MISSING_RANKS
+from training.contract.process.exit_codes import BAD_INPUT, MISSING_RANKS
 from training.contract.records import RecipeError
 
 SCRIPT_FILE, ARRAY_SCRIPT_FILE, JOB_FILE, LOG_FILE = "job.sh", "array-job.sh", "slurm.json", "log.txt"
@@ -98,7 +98,7 @@ class SlurmSettings:
 
 
 class SlurmBackend:
-    """Runs tasks as Slurm jobs. Folders must be on a file system that the nodes share."""
+    """Runs tasks as Slurm jobs. Folders must be on a file system that the nodes share, or in a store."""
 
     name = "slurm"
 
@@ -345,11 +345,19 @@ def _head(task: Task, settings: SlurmSettings, *, name: str, log: str, distribut
     lines += [f"#SBATCH --{option}={_checked(value, option)}" for option, value in options.items() if value]
     lines += ["#SBATCH --exclusive"] if cores_asked(task) is None else []
     lines += ["#SBATCH --no-kill"] if distributed and (size.spare_nodes or size.min_nodes) else []
-    lines += [f"#SBATCH --output={_checked(task.folder, 'folder')}/{log}", "#SBATCH --requeue", ""]
+    output = f"/tmp/{name}-%j.txt" if task.node_folder else f"{_checked(task.folder, 'folder')}/{log}"
+    lines += [f"#SBATCH --output={output}", "#SBATCH --requeue", ""]
+    lines += _own_log(task, log) if task.node_folder else []
     exports = dict(task.environment)
     if size.threads:
         exports["OMP_NUM_THREADS"] = str(size.threads)
     return lines + [f"export {_checked_variable(one)}={shlex.quote(exports[one])}" for one in sorted(exports)]
+
+
+def _own_log(task: Task, log: str) -> list[str]:
+    """Return a shell line that writes the log into the node's own folder of the artifact, which it makes."""
+    folder, name = shlex.quote(task.work_folder), log.replace("%a", "$SLURM_ARRAY_TASK_ID")
+    return [f'mkdir -p {folder} && exec >>{folder}/"{name}" 2>&1 || exit {BAD_INPUT}']
 
 
 def _says_attempt(name: str) -> list[str]:
@@ -555,4 +563,4 @@ def _look_for(name: str, token: str) -> str | None:
         time.sleep(0.5)
 
 
-backend = BackendPart(make=SlurmBackend, settings=SlurmSettings, counts_cores=True)
+backend = BackendPart(make=SlurmBackend, settings=SlurmSettings, counts_cores=True, own_folders=True)

@@ -23,13 +23,13 @@ def _started() -> Iterator[MiniSlurm]:
 
 
 @contextmanager
-def _cluster(*, nodes: int) -> Iterator[MiniSlurm]:
+def _cluster(*, nodes: int, hidden: tuple[str, ...] = ()) -> Iterator[MiniSlurm]:
     lacking = minislurm.missing()
     if lacking:
         pytest.skip(f"no Slurm here: {lacking}")
     # Sockets have paths of at most 108 characters, which pytest's own folders may exceed.
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
-    cluster = MiniSlurm(folder, nodes=nodes)
+    cluster = MiniSlurm(folder, nodes=nodes, hidden=hidden)
     try:
         cluster.start()
         yield cluster
@@ -56,4 +56,14 @@ def three_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[MiniSlurm]:
     with _cluster(nodes=3) as cluster:
         for name, value in cluster.variables.items():
             monkeypatch.setenv(name, value)
+        yield cluster
+
+
+@pytest.fixture(scope="module")
+def apart() -> Iterator[MiniSlurm]:
+    """A cluster whose nodes have empty folders in place of `here`, where commands work on roots, and `there`."""
+    with _cluster(nodes=2, hidden=("here", "there")) as cluster, pytest.MonkeyPatch.context() as patch:
+        for name, value in cluster.variables.items():
+            patch.setenv(name, value)
+        patch.setenv("PEDIGREE_CACHE", str(cluster.folder / "here"))
         yield cluster

@@ -42,10 +42,15 @@ def missing() -> str:
 
 
 class MiniSlurm:
-    """One cluster. `start` returns when every node is idle."""
+    """One cluster. `start` returns when every node is idle.
 
-    def __init__(self, folder: Path, *, nodes: int = 2, cpus: int = 2, gpus: int = 2) -> None:
-        self.folder = folder
+    In place of the `hidden` folders, which lie in the cluster's, each node has empty ones of its own.
+    """
+
+    def __init__(
+        self, folder: Path, *, nodes: int = 2, cpus: int = 2, gpus: int = 2, hidden: tuple[str, ...] = ()
+    ) -> None:
+        self.folder, self._hidden = folder, [folder / name for name in hidden]
         self.nodes = tuple(f"node{number}" for number in range(1, nodes + 1))
         self.config = folder / "slurm.conf"
         self._cpus, self._gpus = cpus, gpus
@@ -59,6 +64,8 @@ class MiniSlurm:
     def start(self) -> None:
         """Boot munge, controller and nodes."""
         self.folder.mkdir(parents=True, exist_ok=True)
+        for place in self._hidden:
+            place.mkdir()
         self.folder.chmod(0o755)  # munge refuses a socket whose folder others cannot reach
         self._start_munge()
         devices = [self._device(number) for number in range(self._gpus)]
@@ -93,7 +100,8 @@ class MiniSlurm:
         # leave a lock for which every later login waits.
         profiles = "~/.bash_profile ~/.bash_login ~/.profile"
         bare = f"for file in {profiles}; do [ -e $file ] && mount --bind /dev/null $file; done"
-        inside = f"{bare}; hostname {node}; slurmd -D -N {node} -f {self.config} & wait $!"
+        hides = "".join(f"mount -t tmpfs node {place}; " for place in self._hidden)
+        inside = f"{bare}; {hides}hostname {node}; slurmd -D -N {node} -f {self.config} & wait $!"
         namespaces = ["unshare", "--pid", "--fork", "--kill-child=KILL", "--mount-proc", "--uts"]
         self._daemons[node] = self._spawn([*namespaces, "sh", "-c", inside])
 
@@ -127,6 +135,12 @@ class MiniSlurm:
         lines = self.call("scontrol", "-o", "show", "job").splitlines()
         jobs = [dict(part.split("=", 1) for part in line.split() if "=" in part) for line in lines]
         return [job for job in jobs if job.get("JobName") == name]
+
+    def running_jobs(self) -> list[dict[str, str]]:
+        """Every job that has nodes now: fields of `scontrol show job`."""
+        lines = self.call("scontrol", "-o", "show", "job").splitlines()
+        jobs = [dict(part.split("=", 1) for part in line.split() if "=" in part) for line in lines]
+        return [job for job in jobs if job.get("JobState") == "RUNNING"]
 
     def wait_until(self, happened: Callable[[], bool], what: str, *, seconds: float = 240.0) -> None:
         """Look ten times a second until it has happened. AssertionError names what did not."""

@@ -8,11 +8,12 @@ import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from functools import partial
 
 import pytest
 
-from resources.compute.base import NotSubmitted, Status, Task
+from resources.compute.base import NodeFolder, NotSubmitted, Status, Task
 from resources.compute.kubernetes import JOB_FILE, KubernetesBackend, KubernetesSettings, base_name, manifests
 from resources.compute.kubernetes_calls import Cluster
 from resources.compute.kubernetes_states import TAKEN
@@ -45,12 +46,14 @@ def command(manifest: dict) -> str:
 
 
 ONE = task_of()
+THERE = NodeFolder(path="/cache/b-runs/base_model/0123", address="s3://bucket/runs", endpoint="http://s3.example")
+APART = task_of("/elsewhere/f", size={"node_cache": "/cache"}, node_folder=THERE)
 TRAINING = task_of(size={"nodes": 2, "processes": 4, "gpus_per_node": 4})
 FAN_OUT = task_of(num_tasks=3, size={"nodes": 3}, phases=("sort", "merge"))
 BUSY = {"queue": "team", "secrets": ("hub",), "pod": {"tolerations": [{"operator": "Exists"}]}}
 
 
-@pytest.mark.parametrize("task", [ONE, TRAINING, FAN_OUT])
+@pytest.mark.parametrize("task", [ONE, TRAINING, FAN_OUT, APART])
 def test_what_is_created_has_the_published_schema(task):
     validate = pytest.importorskip("kubernetes_validate")
     for one in manifests(task, settings_of(**BUSY), token="1a"):
@@ -112,6 +115,23 @@ def test_the_script_runs_in_a_shell_and_says_when_it_cannot_write(tmp_path, plac
     assert ran().returncode == 0
     first, *rest = (folder / "log.txt").read_text().splitlines()
     assert first.startswith(f"--- attempt {base_name('k', folder, '1a')}.2 on n1, ") and rest == ["$(NODE)"]
+
+
+def test_a_root_in_a_store_needs_no_claim(tmp_path):
+    (job,) = manifests(APART, settings_of(claims={}, secrets=("s3",)), token="1a")
+    pod = job["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert [one for one in pod["volumes"] if one["name"] == "node-cache"] == [{"name": "node-cache", "emptyDir": {}}]
+    assert {"name": "node-cache", "mountPath": "/cache"} in container["volumeMounts"]
+    assert "persistentVolumeClaim" not in str(pod) and container["envFrom"] == [{"secretRef": {"name": "s3"}}]
+    there = "python -m training.on_node s3://bucket/runs http://s3.example /cache/b-runs/base_model/0123"
+    assert command(job) == f"{there} python -m training /elsewhere/f/job.json"
+    folder = tmp_path / "new" / "f"
+    task = replace(APART, argv=("-c", "pass"), node_folder=replace(THERE, path=str(folder)))
+    (job,) = manifests(task, settings_of(claims={}, python="echo"), token="1a")
+    env = {"PATH": "/usr/bin:/bin", "NODE": "n1"}
+    assert subprocess.run(["/bin/sh", "-c", script(job)], env=env, check=False).returncode == 0
+    assert "-m training.on_node s3://bucket/runs" in (folder / "log.txt").read_text()
 
 
 @pytest.mark.parametrize(("then", "exit_code"), [("sys.exit(75)", 75), ("os.kill(os.getpid(), 9)", 128 + 9)])

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import resources.compute.slurm
-from resources.compute.base import Task
+from resources.compute.base import NodeFolder, Task
 from resources.compute.size import Size
 from resources.compute.slurm import SlurmBackend, SlurmError, SlurmSettings, job_name, render, render_array, status_of
 from resources.compute.slurm_states import REFUSALS
@@ -50,6 +50,14 @@ echo "--- attempt $PEDIGREE_ATTEMPT on $(hostname), $(date -Is)" >&2
 exec /opt/python -m training /runs/f/job.json
 """
 
+APART = """\
+export PEDIGREE_DATA='/data/it'"'"'s $here'
+export PEDIGREE_ATTEMPT="${SLURM_ARRAY_JOB_ID}_$SLURM_ARRAY_TASK_ID.${SLURM_RESTART_COUNT:-0}"
+echo "--- attempt $PEDIGREE_ATTEMPT on $(hostname), $(date -Is)" >&2
+exec /opt/python -m training.on_node s3://bucket/root '' '/it'"'"'s/f' \
+/opt/python -m training /runs/f/job.json --ranks "$SLURM_ARRAY_TASK_ID/3" --claims "$SLURM_ARRAY_JOB_ID"
+"""
+
 TWO_NODES = """\
 export OMP_NUM_THREADS=2
 export PEDIGREE_ATTEMPT="$SLURM_JOB_ID.${SLURM_RESTART_COUNT:-0}"
@@ -83,6 +91,20 @@ until /opt/python -m ray.scripts.scripts start --num-cpus 4 --num-gpus=0 --memor
 trap 'kill %1; rm -rf "/tmp/ray-$SLURM_JOB_ID"' EXIT
 /opt/python -m training /runs/f/job.json
 """
+
+
+def test_a_node_with_a_folder_of_its_own_makes_it_and_writes_its_log_there(tmp_path):
+    there = NodeFolder(path="/it's/f", address="s3://bucket/root", endpoint="")
+    task = task_of(num_tasks=3, node_folder=there)
+    script = render_array(task, SETTINGS)
+    assert script.endswith(APART)
+    assert "#SBATCH --output=/tmp/filter-0123-6096a05c.ranks-%j.txt" in script and "--output=/runs" not in script
+    (own,) = [line for line in script.splitlines() if line.startswith("mkdir")]
+    own = own.replace("/it'", f"{tmp_path}/it'")
+    done = subprocess.run(
+        ["bash", "-c", f"{own}\necho said"], env={"SLURM_ARRAY_TASK_ID": "2", "PATH": "/bin:/usr/bin"}
+    )
+    assert done.returncode == 0 and (tmp_path / "it's" / "f" / "log-2.txt").read_text() == "said\n"
 
 
 def test_the_script_of_a_job_whose_nodes_form_a_ray_cluster():

@@ -115,6 +115,21 @@ def bring_state(folder: Path) -> None:
         log.info("%s: goes on from step %d, which another machine stored", folder, said["step"])
 
 
+def saved_step(folder: Path) -> int | None:
+    """Return the step of the newest checkpoint of an unfinished artifact, here or in its root's store; None if none.
+
+    A store that does not answer, or answers with something else, counts as one without a checkpoint.
+    """
+    here = checkpoint_step(folder)
+    if (root := stored_root(folder)) is None:
+        return here
+    try:
+        data = root.objects.get(f"{root.key(folder)}/{NAMES}")
+        return here if data is None else max(here or 0, int(unsealed(data, NAMES)["step"]))
+    except (OSError, DataError, LookupError, TypeError, ValueError):
+        return here
+
+
 def forget_state(folder: Path) -> None:
     """Remove the checkpoint that the object store has of a committed training; log if the store does not answer."""
     if (root := stored_root(folder)) is not None and checkpoint_step(folder) is not None:

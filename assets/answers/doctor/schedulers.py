@@ -9,7 +9,7 @@ from shutil import which
 from assets.answers.doctor.finding import Finding
 from assets.state.chain import CHAIN
 from resources.compute.backends import make_backend
-from resources.compute.base import NotSubmitted, Task
+from resources.compute.base import NodeFolder, NotSubmitted, Task
 from resources.compute.kubernetes import KubernetesBackend, KubernetesSettings
 from resources.compute.kubernetes_calls import ASK, RIGHTS, Cluster, KubernetesError
 from resources.compute.slurm import SlurmBackend
@@ -67,7 +67,9 @@ def _task(profile: Profile, asset: str, root: Path) -> Task:
     size, in_ranks = profile.size_for(asset), CHAIN[asset].stage.in_ranks
     on_ray = in_ranks and size.engine == "ray" and size.nodes > 1
     plain = {"key": asset, "argv": ("-c", "pass"), "size": size, "folder": str(root / asset)}
-    return Task(**plain, num_tasks=size.nodes if in_ranks and not on_ray else 1, on_ray=on_ray)
+    there = NodeFolder(path=f"{size.node_cache}/{asset}", address="", endpoint="") if size.node_cache else None
+    num_tasks = size.nodes if in_ranks and not on_ray else 1
+    return Task(**plain, num_tasks=num_tasks, on_ray=on_ray, node_folder=there)
 
 
 def _accounting() -> Finding:

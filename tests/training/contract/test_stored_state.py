@@ -10,7 +10,7 @@ from tests.training.contract.files.test_stored_root import PLACE, machine
 from training.contract.artifact import checkpoint_step, write_json, write_text
 from training.contract.files.objects import Objects
 from training.contract.files.writing import sealed_text
-from training.contract.stored_state import StateSender, bring_state, forget_state, store_state
+from training.contract.stored_state import StateSender, bring_state, forget_state, saved_step, store_state
 
 
 def trained_to(folder, step):
@@ -36,12 +36,13 @@ STORED = {"checkpoints/step-00000007/tensors": "weightsof7", "numerics/00000-000
 def test_another_machine_goes_on_from_the_checkpoint_that_was_stored_last(store, tmp_path):
     here, there = machine(store, tmp_path / "here"), machine(store, tmp_path / "there")
     bring_state(there)
-    assert checkpoint_step(there) is None
+    assert checkpoint_step(there) is None and saved_step(there) is None
     with StateSender(here) as sender:
         for step in (5, 7):
             trained_to(here, step)
             sender.send(step)
     trained_to(there, 3)
+    assert (checkpoint_step(there), saved_step(there)) == (3, 7)
     bring_state(there)
     assert {name: "".join(text.split()) for name, text in files_in(there).items()} == STORED
     assert len([key for key in store.objects if "/state/" in key]) == 2, "what checkpoints before it had is removed"

@@ -6,7 +6,8 @@ written to the store; a file that is needed and not here is brought from it. Key
     refs/ASSET/PARTITION.json                   references
     records/ASSET/FINGERPRINT.json              the record of an artifact, written last, and only if there is none
     ASSET/FINGERPRINT/files/SHA256              files by their checksum, so no writer overwrites another one's
-    ASSET/FINGERPRINT/ranks/PHASE/00000.json    completion marks of ranks, until the commit
+    ASSET/FINGERPRINT/ranks/PHASE/00000.json    completion marks of ranks, and claims on them, until the commit
+    ASSET/FINGERPRINT/written/…                 what a job writes while it runs (`written_lines`)
 
 Nothing is believed because the store says it: records and marks have checksums of their own, and a file is read against
 the checksum in its record.
@@ -36,7 +37,7 @@ from training.contract.files.writing import Unsealed, read_sealed, temporary_for
 log = logging.getLogger(__name__)
 
 STORE_FILE = "store.json"
-RECORD, RECORDS, REFERENCES, MARKS = "artifact.json", "records", "refs", "ranks"
+RECORD, RECORDS, REFERENCES, MARKS, WRITTEN = "artifact.json", "records", "refs", "ranks", "written"
 THREADS = 16
 _FINGERPRINT = re.compile("[0-9a-f]+")
 _KEY_OF_RECORD = re.compile(rf"{RECORDS}/(?P<asset>\w+)/(?P<fingerprint>[0-9a-f]+)\.json")
@@ -282,11 +283,13 @@ def forget_marks(folder: Path) -> None:
 def move_stored(folder: Path, new: Path) -> None:
     """Move the record of an artifact whose folder gets another name here; its files stay where they are.
 
-    Marks that another writer left after the commit are removed, so that nothing that is made again begins with them.
+    Marks that another writer left after the commit are removed, so that nothing that is made again begins with them,
+    and so is what its job wrote, of which a copy is here.
     """
     if (root := stored_root(folder)) is not None:
         root.objects.move(root.key_of_record(folder), root.key_of_record(new))
         forget_marks(folder)
+        root.objects.remove(list(root.objects.listed(f"{root.key(folder)}/{WRITTEN}")))
 
 
 # Looking

@@ -1,8 +1,8 @@
 """Claims, by which the tasks of one fan-out take its ranks one after the other, each the next that nobody has.
 
-A claim is a file that is created only if it does not exist, which is safe on NFS too; nothing renames or removes it.
-Each task writes a beat into a file of its own while it works. If a task ended without finishing a rank, another one
-takes the rank over by the claim with the next number.
+A claim is a note (`training.contract.files.notes`) that is created only if there is none. Each task writes a beat into
+a note of its own while it works. If a task ended without finishing a rank, another one takes the rank over by the claim
+with the next number.
 
 A claim only saves work. What is made is told by the ranks' completion marks alone: if two tasks make a rank, because
 one was taken for dead, both write the same bytes. Standard library only.
@@ -10,19 +10,16 @@ one was taken for dead, both write the same bytes. Standard library only.
 
 from __future__ import annotations
 
-import os
 import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
-from pathlib import Path
 
+from training.contract.files.notes import Notes
 from training.contract.files.writing import has_ended, this_process
 
-BEAT_SECONDS = 1.0
 DEAD_SECONDS = 60.0  # without a beat, by the watcher's own clock; NFS may show a change as late as that
-LOOK_SECONDS = 0.25
 MOST_CLAIMS = 3  # of one rank, by different tasks: the rank itself may be what ends them
 _WORKS, _FAILED = "works", "ended"  # of equal length, because a beat is written in place
 _CLAIM = re.compile(r"(\d+)\.(\d+)\.claim")
@@ -38,7 +35,7 @@ class Claims:
 
     def __init__(
         self,
-        folder: Path,
+        notes: Notes,
         ranks: Sequence[int],
         made: Callable[[], set[int]],
         *,
@@ -46,7 +43,7 @@ class Claims:
         restarted: str | None = None,
         goes_on: Callable[[], bool] = lambda: True,
     ) -> None:
-        self._folder, self._left, self._made = folder, list(ranks), made
+        self._notes, self._left, self._made = notes, list(ranks), made
         self._name, self._goes_on = name, goes_on
         self._dead = set[str]()
         self._restarted = restarted
@@ -55,7 +52,6 @@ class Claims:
         self._thread = threading.Thread(target=self._beat_on, daemon=True)
 
     def __enter__(self) -> Claims:
-        self._folder.mkdir(parents=True, exist_ok=True)
         self._beat(_WORKS)
         self._thread.start()
         return self
@@ -94,7 +90,7 @@ class Claims:
             owners = {self._owner(rank, claims[rank]) for rank in self._left if claims[rank] < MOST_CLAIMS - 1}
             waits = False
             for owner in owners:
-                beat = self._read(owner)
+                beat = self._notes.read(owner) if owner else ""
                 state, _, rest = beat.partition(" ")
                 seen, since = first.setdefault(owner, (beat, time.monotonic()))
                 if state == _FAILED or seen != beat:
@@ -104,13 +100,13 @@ class Claims:
                     self._dead.add(owner)
             if not waits:
                 return False
-            time.sleep(LOOK_SECONDS)
+            time.sleep(self._notes.look_seconds)
 
     def _claims(self) -> dict[int, int]:
         """Return the number of the last claim of each claimed rank, and forget the ranks that are made."""
         last: dict[int, int] = {}
-        for entry in os.scandir(self._folder):
-            if named := _CLAIM.fullmatch(entry.name):
+        for name in self._notes.names():
+            if named := _CLAIM.fullmatch(name):
                 last[int(named[1])] = max(last.get(int(named[1]), 0), int(named[2]))
         made = self._made()  # after the claims: what is made meanwhile is not taken for abandoned
         self._left = [rank for rank in self._left if rank not in made]
@@ -129,22 +125,12 @@ class Claims:
         return last + 1 if last < MOST_CLAIMS - 1 and owner in self._dead else None
 
     def _claim(self, rank: int, number: int) -> bool:
-        path = self._path(rank, number)
-        try:
-            descriptor = os.open(path, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o666)
-        except FileExistsError:
-            return False
-        with os.fdopen(descriptor, "w") as stream:
-            stream.write(self._file_of(self._name))
-        return True
-
-    def _path(self, rank: int, number: int) -> Path:
-        return self._folder / f"{rank:05d}.{number}.claim"
+        return self._notes.create(_name_of(rank, number), self._file_of(self._name))
 
     def _owner(self, rank: int, number: int) -> str:
         """Return the name of the beat of the task that has a claim; "" if it ended before it wrote its name."""
         if not self._owners.get((rank, number)):
-            self._owners[rank, number] = self._path(rank, number).read_text("utf-8")
+            self._owners[rank, number] = self._notes.read(_name_of(rank, number))
         return self._owners[rank, number]
 
     # Beats
@@ -154,21 +140,15 @@ class Claims:
         return re.sub(r"[^A-Za-z0-9_.-]", "_", name) + ".beat"
 
     def _beat(self, state: str) -> None:
-        """Write a beat in place: NFS shows a new content sooner than a new file of the same name."""
-        text = f"{state} {this_process()} {self._beats:012d}\n"
-        descriptor = os.open(self._folder / self._file_of(self._name), os.O_CREAT | os.O_WRONLY, 0o666)
-        with os.fdopen(descriptor, "w") as stream:
-            stream.write(text)
+        self._notes.write(self._file_of(self._name), f"{state} {this_process()} {self._beats:012d}\n")
         self._beats += 1
 
     def _beat_on(self) -> None:
-        while not self._stop.wait(BEAT_SECONDS):
+        while not self._stop.wait(self._notes.write_seconds):
             if self._goes_on():
                 with suppress(OSError):
                     self._beat(_WORKS)
 
-    def _read(self, owner: str) -> str:
-        try:
-            return (self._folder / owner).read_text("utf-8") if owner else ""
-        except FileNotFoundError:
-            return ""
+
+def _name_of(rank: int, number: int) -> str:
+    return f"{rank:05d}.{number}.claim"

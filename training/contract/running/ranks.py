@@ -21,7 +21,9 @@ from training.contract.engines import local
 from training.contract.engines.engine import Here, Maker, engine_of
 from training.contract.files.checked import noting_opened
 from training.contract.files.checksums import canonical_json, digest_of
-from training.contract.files.stored_root import bring_marks
+from training.contract.files.notes import notes_in
+from training.contract.files.stored_root import bring_marks, store_small, stored_root
+from training.contract.files.writing import json_text
 from training.contract.identity import made_by
 from training.contract.job import Job, Work
 from training.contract.parts.code import PARTS
@@ -35,7 +37,7 @@ from training.contract.running import reuse
 from training.contract.running.attempt import Attempt, attempt_name, attempt_task
 from training.contract.running.claims import Claims
 from training.contract.running.leftovers import RANKS_FOLDER
-from training.contract.running.marks import TOTAL_FILE, Clock, finished_rank, mark_path, marked_ranks, write_mark
+from training.contract.running.marks import TOTAL_FILE, Clock, finished_rank, marked_ranks, write_mark
 from training.contract.running.phase import Phase, phase_of, phases_of
 from training.contract.running.versions import versions_of
 from training.contract.stage import Stage, modules_of
@@ -273,7 +275,9 @@ def run_array_task(job: Job, stage: Stage, folder: Path, ranks: str, claims: str
     module = module_of(stage)
     phase = phase_of(module, name)
     totals = {one.name: one.num_ranks(job) for one in phases_of(module)}
-    artifact.write_json(folder / RANKS_FOLDER / TOTAL_FILE, {"ranks": sum(totals.values())})
+    text = json_text({"ranks": sum(totals.values())})
+    store_small(folder / RANKS_FOLDER / TOTAL_FILE, text.encode("utf-8"))
+    artifact.write_text(folder / RANKS_FOLDER / TOTAL_FILE, text)
     bring_marks(folder)
     _check_phases_before(folder, phase, totals)
     total = totals[name]
@@ -300,13 +304,13 @@ def _each_claimed(
     """Yield the ranks that this process claims and makes, with their results, until others have claimed all of them."""
     folder = Path(job.output)
     here, maker = _here(job, stage, Progress(folder, enabled=False)), _maker(job, stage, phase)
-    place = folder / RANKS_FOLDER / phase / f"claims-{scope}"
+    notes = notes_in(folder / RANKS_FOLDER / phase / f"claims-{scope}")
     num_made = 0
     task = attempt_task()
     with Claims(
-        place,
+        notes,
         ranks,
-        partial(marked_ranks, folder, phase),
+        partial(_marked, folder, phase),
         name=attempt_name(),
         restarted=task and f"{task}.",
         goes_on=SignsOfLife(lambda: num_made, job.run.hang_seconds),
@@ -326,12 +330,26 @@ def _each_claimed(
                 return
 
 
+def _marked(folder: Path, phase: str) -> set[int]:
+    """Return the ranks of a phase that have a completion mark, also those that nodes with other folders made."""
+    bring_marks(folder)
+    return marked_ranks(folder, phase)
+
+
 def _check_phases_before(folder: Path, phase: Phase, totals: Mapping[str, int]) -> None:
-    """Raise RanksMissing unless every rank of every phase before this one has a mark."""
+    """Raise RanksMissing unless every rank of every phase before this one has a mark.
+
+    What they wrote is brought if the root is in a store.
+    """
+    is_stored = stored_root(folder) is not None
     for name, total in totals.items():
         if name == phase.name:
             return
-        there = {path.name for path in (folder / RANKS_FOLDER / name).glob("[0-9]*.json")}
-        missing = [rank for rank in range(total) if mark_path(folder, rank, name).name not in there]
+        there = marked_ranks(folder, name)
+        missing = [
+            rank
+            for rank in range(total)
+            if rank not in there or (is_stored and finished_rank(folder, rank, name) is None)
+        ]
         if missing:
             raise RanksMissing(f"{_missing_in_words(missing, total, name)}; the phase {phase.name} needs them")

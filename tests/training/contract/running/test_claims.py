@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from tests.toys import toy_task
+from training.contract.files.notes import FolderNotes
 from training.contract.process import cores
 from training.contract.process.cores import available_cores
 from training.contract.running import claims
@@ -96,15 +97,15 @@ def test_a_late_task_takes_part_and_all_workers_of_all_tasks_make_each_rank_once
 
 def test_a_task_elsewhere_without_a_beat_counts_as_dead(tmp_path, monkeypatch):
     monkeypatch.setattr(claims, "DEAD_SECONDS", 0.0)
-    monkeypatch.setattr(claims, "LOOK_SECONDS", 0.01)
-    with Claims(tmp_path, [0], set, name="gone") as gone:
+    notes = FolderNotes(tmp_path, look_seconds=0.01)
+    with Claims(notes, [0], set, name="gone") as gone:
         assert next(gone.each_free()) == 0
     (tmp_path / "gone.beat").write_text("works elsewhere-1-2 7\n")
-    with Claims(tmp_path, [0], set, name="here") as here:
+    with Claims(notes, [0], set, name="here") as here:
         assert list(here.each_free()) == []
         assert here.wait_for_news()
         assert list(here.each_free()) == [0]
-    with Claims(tmp_path, [0], lambda: {0}, name="third") as third:
+    with Claims(notes, [0], lambda: {0}, name="third") as third:
         assert not third.wait_for_news()  # it is made
 
 
