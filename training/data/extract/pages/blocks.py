@@ -46,6 +46,7 @@ from training.data.extract.pages.markup import (
     scan,
 )
 from training.data.extract.pages.signs import (
+    ADMONITION,
     ATTRIBUTES,
     BODY,
     BYLINE,
@@ -128,7 +129,7 @@ _TOGGLE = 1 << TOGGLE
 _CODE, _BYLINE = 1 << CODE, 1 << BYLINE
 _HIDDEN, _SHOWN, _INVISIBLE, _HEADER = 1 << HIDDEN, 1 << SHOWN, 1 << INVISIBLE, 1 << HEADER
 _INFOBOX, _SIDEBAR, _NOTICE, _NAVIGATED = 1 << INFOBOX, 1 << SIDEBAR, 1 << NOTICE, 1 << NAVIGATION
-_CAPTION, _PROMOTION, _NOTE = 1 << CAPTION, 1 << PROMOTION, 1 << NOTE
+_CAPTION, _PROMOTION, _NOTE, _ADMONITION = 1 << CAPTION, 1 << PROMOTION, 1 << NOTE, 1 << ADMONITION
 _CERTAIN = 1 << HIDDEN | 1 << INVISIBLE | 1 << FORM | 1 << NOTICE | 1 << FOOTER
 """What is called so is not the text that is looked for, however much of it there is."""
 _IN_CODE = _HIDDEN | _INVISIBLE | _LINKED
@@ -150,6 +151,7 @@ CODE_FRACTION = 0.9  # an element with more of its text than this in code is jud
 T_LISTING, T_CODE, T_BUTTON = TAGS["listing"], TAGS["code"], TAGS["button"]
 T_BLOCKQUOTE, T_FIGURE = TAGS["blockquote"], TAGS["figure"]
 T_SPAN, T_ASIDE, T_THEAD = TAGS["span"], TAGS["aside"], TAGS["thead"]
+T_DETAILS, T_SUMMARY = TAGS["details"], TAGS["summary"]
 
 
 @native
@@ -225,8 +227,10 @@ def _inherit(tag, parent, signs, kind, tag_marks, owner, is_link, marks, dropped
             own &= ~_HEADER
         if tag[n] == T_A and own & _LINKED == 0:  # the name of a place, such as `list-of-recommendations`
             own &= _HIDDEN | _INVISIBLE
-        if tag[n] == T_ASIDE and own & _NOTE:
+        if own & _ADMONITION or (tag[n] == T_ASIDE and own & _NOTE):
             own &= ~_SIDEBAR
+        if own & _ADMONITION or tag[n] == T_DETAILS:  # `alert alert--secondary`
+            own &= ~_NOTICE
         up = parent[n]
         is_button = tag[n] == T_BUTTON and not T_H1 <= tag[up] <= T_H6
         if n and (is_button or (tag[up] == T_BUTTON and marks[up] & _HIDDEN)):
@@ -253,7 +257,7 @@ def _titles(tag, marks, filled, last, s):
     if s == 0 or filled[last[s] + 1] - filled[s] == 0:
         return False
     for n in range(s, last[s] + 1):
-        is_title = T_H1 < tag[n] <= T_H6 or tag[n] == T_DT or marks[n] & _TOGGLE != 0  # h1 is the page's
+        is_title = T_H1 < tag[n] <= T_H6 or tag[n] in (T_DT, T_SUMMARY) or marks[n] & _TOGGLE != 0  # h1 is the page's
         if filled[last[n] + 1] - filled[n] != filled[last[s] + 1] - filled[s]:
             return False
         if is_title:

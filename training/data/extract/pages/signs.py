@@ -13,8 +13,9 @@ from __future__ import annotations
     HEADER, INVISIBLE,
 ) = range(15)  # fmt: skip
 # CODE is no `pre` or `code`; INFOBOX counts in tables alone; TOGGLE is a switch that shows text when it is clicked;
-# SHOWN is a name that only looks as if the element were hidden, or navigation; NOTE is an `aside` inside the text.
-CODE, SECTION, INFOBOX, TOGGLE, SHOWN, BODY, MAIN, LINKED, NOTE = range(16, 25)
+# SHOWN is a name that only looks as if the element were hidden, or navigation; NOTE is an `aside` inside the text;
+# ADMONITION is a note of documentation, whatever else it is called.
+CODE, SECTION, INFOBOX, TOGGLE, SHOWN, BODY, MAIN, LINKED, NOTE, ADMONITION = range(16, 26)
 DATED, ROBOTS, LICENCE, RESERVED = 30, 31, 32, 33
 
 WORDS = {
@@ -68,7 +69,8 @@ WORDS = {
     " |faq|question |collapsible| |expander| role|button|",
     SHOWN: "label|hidden| overflow|hidden| |hidden|xs |hidden|sm |hidden|md |hidden|lg print|hidden| hidden|print|"
     " xs|hidden sm|hidden md|hidden lg|hidden xl|hidden not|hidden un|hide role|tabpanel| |guimenu |guisubmenu",
-    NOTE: "|footnote |admonition |note| |warning| |caution| |hint| |callout|",
+    NOTE: "|footnote |note| |warning| |caution| |hint| |callout|",
+    ADMONITION: "|admonition |markdown|alert|",
     BODY: "articlebody |article|body |entry|content |entrycontent |post|content |postcontent |post|body |postbody"
     " |story|body |storybody |article|content |articlecontent |article|text |articletext |story|content"
     " |storycontent |body|text |bodytext |body|copy |bodycopy |story|text |storytext |post|entry |postentry"

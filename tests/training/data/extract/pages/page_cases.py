@@ -511,6 +511,35 @@ CASES = [
         extractors=ALL,
     ),
     Case(
+        "folded-details-styled",
+        "<details class='details_lb9f alert alert--info'><summary>May I take a bicycle?</summary><div style='display:none;height:0px'><div class='collapsibleContent'><p>A bicycle may be taken on deck and costs four crowns.</p></div></div></details><details class='details_lb9f alert alert--info'><summary>Is there food?</summary><div style='display:none;height:0px'><div class='collapsibleContent'><p>Coffee and bread are sold on board.</p></div></div></details>",
+        has=("May I take a bicycle?", "four crowns", "Is there food?", "Coffee and bread"),
+        extractors=ALL,
+    ),
+    Case(
+        "note-of-docusaurus",
+        "<div class='theme-admonition theme-admonition-note alert alert--secondary'><div class='admonitionHeading_Gvgb'>note</div><div class='admonitionContent_BuS1'><p>A bicycle costs four crowns.</p></div></div>",
+        has=("four crowns",),
+        extractors=ALL,
+    ),
+    Case(
+        "note-of-pydata",
+        "<div class='admonition note alert alert-info'><p>A bicycle costs four crowns.</p></div>",
+        has=("four crowns",),
+        extractors=ALL,
+    ),
+    Case(
+        "note-of-github",
+        "<div class='markdown-alert markdown-alert-note'><p class='markdown-alert-title'><svg></svg>Note</p><p>A bicycle costs four crowns.</p></div>",
+        has=("four crowns",),
+        extractors=ALL,
+    ),
+    Case(
+        "notice-of-cookies",
+        "<div class='alert alert-info cookie-note' role='alert'><p>We use cookies to make this page better.</p></div>",
+        lacks=("cookies",),
+    ),
+    Case(
         "folded-panel-title-link",
         "<div class='panel'><div class='panel-heading'><h4 class='panel-title'><a data-toggle='collapse' href='#c1'>May I take a bicycle?</a></h4></div><div id='c1' class='panel-collapse collapse'><div class='panel-body'>A bicycle may be taken on deck and costs four crowns.</div></div></div><div class='panel'><div class='panel-heading'><h4 class='panel-title'><a data-toggle='collapse' href='#c2'>Is there food?</a></h4></div><div id='c2' class='panel-collapse collapse'><div class='panel-body'>Coffee and bread are sold on board.</div></div></div>",
         has=("May I take a bicycle?", "four crowns", "Coffee and bread"),
