@@ -182,6 +182,7 @@ CASES: dict[str, Change] = {
     "header is nested": header(b'{"a":' * 100_000),
     "header names a tensor twice": header(b'{"a": {"dtype": "F32", "shape": [], "data_offsets": [0, 4]}, "a": {}}'),
     "tensor of another type": first("dtype", "F16"),
+    "tensor of whole numbers": first("dtype", "I32"),
     "tensor of an unknown type": first("dtype", "F12"),
     "tensor without a place": first("data_offsets", None),
     "tensor behind the end": first("data_offsets", [0, 1 << 40]),

@@ -154,8 +154,7 @@ def takedown(
     code, problem = rebuild(told["rebuild"]["recipes"]) if told["done"] and not no_rebuild else (OK, "")
     report = None
     if told["done"] and not no_rebuild and code == OK:
-        where = compute.tracker or ""
-        report = finish(root, tracking=how["tracking"], elsewhere=where, say=lambda line: print(line, file=sys.stderr))
+        report = finish(root, tracking=how["tracking"], say=lambda line: print(line, file=sys.stderr))
     if json_:
         print(json.dumps({**told, "rebuilt": rebuilt, "report": report, "error": problem}, ensure_ascii=False))
     else:

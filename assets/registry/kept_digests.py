@@ -207,6 +207,8 @@ def _instance_of(root: Path) -> Iterator[Any]:
     import dagster as dg
 
     try:
+        if not home_of(root).is_file():  # Dagster would wait at a pipe
+            raise OSError("it is no regular file")
         instance = dg.DagsterInstance.from_config(str(home_of(root).parent))
     except Exception as error:  # whatever Dagster and the database's driver raise
         why = reason_of(error.__cause__ if isinstance(error.__cause__, Exception) else error)

@@ -28,7 +28,7 @@ from assets.services.stores import dagster_home, make_stores, use_storage
 from assets.state.recipe_folders import VARIABLE, recipe_folders
 from assets.state.references import recipes_run
 from resources.profile import load_profile
-from resources.tracking.store import default_uri, page_address, server_command, write_page_address
+from resources.tracking.store import default_uri, is_server, page_address, server_command, write_page_address
 from training.contract.process.exit_codes import FAILED
 from training.data.sources import DATA_VARIABLE, is_remote
 from training.recipe.recipes import RecipeFiles
@@ -46,7 +46,7 @@ def serve(root: Path, profile: str, port: int, mlflow_port: int) -> int:
     If the profile names an MLflow server, that one is used and none is started.
     """
     uri = load_profile(profile).tracker or default_uri(root)
-    ports = [(port, "--port")] if uri.startswith("http") else [(port, "--port"), (mlflow_port, "--mlflow-port")]
+    ports = [(port, "--port")] if is_server(uri) else [(port, "--port"), (mlflow_port, "--mlflow-port")]
     for wanted, option in ports:
         if not is_free(wanted):
             print(
@@ -103,7 +103,7 @@ def _commands(root: Path, profile: str, port: int, mlflow_port: int) -> list[tup
         str(port),
     ]
     uri = load_profile(profile).tracker
-    if uri and uri.startswith("http"):
+    if uri and is_server(uri):
         return [(dagster, environment)]
     mlflow, mlflow_environment = server_command(uri, root, mlflow_port)
     return [(dagster, environment), (mlflow, {**environment, **mlflow_environment})]

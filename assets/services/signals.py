@@ -6,6 +6,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from types import FrameType
 
 from resources.compute.supervise import die_with
 
@@ -19,25 +20,36 @@ def signals_noted() -> Iterator[Callable[[], int]]:
     Yields a function that returns the number of the first signal, or 0 if none came.
 
     Dagster replaces the handlers of both signals while it runs. The numbers are therefore read from the pipe into
-    which Python writes every signal that one of its handlers receives.
+    which Python writes every signal that one of its handlers receives. Afterwards Dagster gives SIGTERM the handler of
+    SIGINT. So both have the same one here, also where SIGINT is ignored, as by a command that a script starts with `&`.
     """
     reading, writing = os.pipe()
     os.set_blocking(reading, False)
     os.set_blocking(writing, False)
     before = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    handler = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
 
     def first() -> int:
         with suppress(BlockingIOError):
             received.extend(os.read(reading, 1024))
         return next((number for number in received if number in SIGNALS), 0)
 
+    def interrupt(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and handlers[signal.SIGINT] == signal.SIG_IGN:
+            first()
+            received.remove(number)
+        else:
+            signal.default_int_handler(number, frame)
+
     received: list[int] = []
+    for number in SIGNALS:
+        signal.signal(number, interrupt)
     try:
         yield first
     finally:
         signal.set_wakeup_fd(before)
-        signal.signal(signal.SIGTERM, handler)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
         os.close(reading)
         os.close(writing)
 

@@ -74,10 +74,15 @@ URI_VARIABLE = "PEDIGREE_TRACKING_URI"  # not passed on the command line, which 
 
 
 def dagster_home(root: Path) -> Path:
-    """The folder of this root's Dagster instance; created if needed."""
+    """The folder of this root's Dagster instance; created if needed.
+
+    Raise DataError if its configuration is no file: Dagster would wait at a pipe.
+    """
     home = root / "dagster"
     if not (home / CONFIG_FILE).exists():
         artifact.write_text(home / CONFIG_FILE, DAGSTER_YAML)
+    elif not (home / CONFIG_FILE).is_file():
+        raise DataError(f"{home / CONFIG_FILE} is no regular file; remove it, and the next run writes it")
     return home
 
 

@@ -25,6 +25,7 @@ from assets.state.cell import Cell
 from assets.terminal.first_run import FirstRun
 from assets.terminal.time_left import Running, TimeLeft, in_words, roughly
 from resources.profile import Profile
+from training.contract.files.writing import at_once
 from training.contract.running import reuse
 from training.contract.secrets import Masked
 from training.recipe.recipe import Recipe
@@ -244,7 +245,7 @@ def _elsewhere(root: Path) -> Iterator[None]:
     """
     try:
         descriptor = sys.stderr.fileno()
-        log = open(dagster_home(root) / STDERR_LOG, "ab")  # noqa: SIM115 - closed below
+        log = open(dagster_home(root) / STDERR_LOG, "ab", opener=at_once)  # noqa: SIM115 - closed below
     except (OSError, ValueError):
         yield
         return

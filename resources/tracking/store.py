@@ -8,14 +8,14 @@ import os
 import sqlite3
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from resources.databases import make_whole
 from resources.tracking.deadline import DEFAULT_SECONDS, SECONDS_VARIABLE, BoundedClient
-from training.contract.files.writing import at_once
+from training.contract.files.writing import at_once, write_text
 from training.contract.process.lean import uncollected, without
 from training.contract.secrets import without_secrets
 
@@ -88,6 +88,11 @@ def shown(uri: str) -> str:
     return without_secrets(uri)
 
 
+def is_server(uri: str) -> bool:
+    """Whether an address of MLflow is that of a server, which keeps its files itself."""
+    return uri.startswith("http")
+
+
 def sqlite_file(uri: str) -> str | None:
     """The path of a sqlite store's file; None for any other store."""
     path = uri.removeprefix("sqlite:///")
@@ -126,18 +131,17 @@ def page_address(uri: str, root: Path) -> str:
 
     It is the tracking server, or the server that `pedigree dev` last started for this root.
     """
-    if uri.startswith("http"):
+    if is_server(uri):
         return shown(uri).rstrip("/")
-    try:
-        return (root / "tracking" / PAGE_FILE).read_text("utf-8").strip()
-    except FileNotFoundError:
-        return f"http://127.0.0.1:{SERVER_PORT}"
+    address = ""
+    with suppress(FileNotFoundError), open(root / "tracking" / PAGE_FILE, encoding="utf-8", opener=at_once) as stream:
+        address = stream.read().strip()
+    return address or f"http://127.0.0.1:{SERVER_PORT}"
 
 
 def write_page_address(root: Path, port: int) -> None:
     """Record the port of the MLflow server on loopback, for links to its pages."""
-    (root / "tracking").mkdir(parents=True, exist_ok=True)
-    (root / "tracking" / PAGE_FILE).write_text(f"http://127.0.0.1:{port}", "utf-8")
+    write_text(root / "tracking" / PAGE_FILE, f"http://127.0.0.1:{port}")
 
 
 def make_client(uri: str, root: Path) -> Any:

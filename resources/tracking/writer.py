@@ -19,6 +19,7 @@ from resources.tracking.store import (
     PARENT_TAG,
     experiment_of,
     files_of,
+    is_server,
     make_client,
 )
 from training.contract.files.writing import at_once
@@ -41,7 +42,7 @@ class Writer:
         self._client = make_client(uri, root)
         self._state = read_applied(self._folder, uri)
         # A server decides where it keeps files. Without a server they are kept under the root.
-        self._place = None if uri.startswith("http") else files_of(root)
+        self._place = None if is_server(uri) else files_of(root)
         if any(self._created(recipe) != made for recipe, made in self._state["made"].items()):
             # The store was deleted and created again under the same name, so it gets all reports again.
             self._state = nothing_applied(self._folder, uri)

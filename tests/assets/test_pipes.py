@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from assets.answers.doctor.finding import Finding
+from assets.answers.doctor.stores import look_at_stores
 from assets.graph.bill import BILL_FILE, attempts
 from assets.materialize.reports import Tail
+from assets.registry.kept_digests import told_dagster
 from assets.run.automation import _one_at_a_time
+from assets.services.stores import CONFIG_FILE, opened_instance, use_storage
 from assets.state.liveness import lives
 from evaluation.report.scoreboard import _json_file
 from resources.compute.base import HANDLE_FILE, read_json, tail
+from resources.tracking.errors import TrackingError
 from resources.tracking.process import LOCK_FILE, writer_lock
 from resources.tracking.reports import Tracking
 from resources.tracking.spool import APPLIED_FILE, SPOOL_FILE, append_line, read_spool
-from resources.tracking.store import DATABASE, make_client
+from resources.tracking.store import DATABASE, make_client, page_address
 from training.contract.files.checksums import sha256_of
 from training.contract.files.writing import Unsealed
 from training.contract.job import DataError
@@ -41,12 +47,24 @@ def written_to(folder: Path) -> None:
         pass
 
 
+def stores_of(folder: Path) -> list[Finding]:
+    return list(look_at_stores(as_dagster(folder), None))
+
+
+def as_dagster(folder: Path) -> Path:
+    """Let the folder be Dagster's; return the root."""
+    folder.rename(folder.parent / "dagster")
+    return folder.parent
+
+
 READS_NOTHING: dict[str, tuple[str, Read, Any]] = {
     "what runs the job": (HANDLE_FILE, lambda folder: read_json(folder / HANDLE_FILE), None),
     "log": ("log.txt", lambda folder: tail(folder / "log.txt", 3), ""),
     "how far reports were sent": (APPLIED_FILE, lambda folder: Tracking("", folder.parent).pending(), 0),
     "lines": ("a.jsonl", lambda folder: list(read_lines(folder / "a.jsonl")), []),
     "checksum": ("weights", lambda folder: sha256_of(folder / "weights"), hashlib.sha256().hexdigest()),
+    "MLflow's pages": ("page", lambda folder: page_address("", folder.parent), "http://127.0.0.1:5000"),
+    "Dagster's settings": (CONFIG_FILE, lambda folder: stores_of(folder)[0].state, "problem"),
     "sign of life": ("sign", lambda folder: lives(folder / "sign"), False),
 }
 IS_REFUSED: dict[str, tuple[str, Read]] = {
@@ -60,6 +78,10 @@ IS_REFUSED: dict[str, tuple[str, Read]] = {
     "lock of the database": (f"{DATABASE}.lock", lambda folder: make_client(f"sqlite:///{folder / DATABASE}", folder)),
     "lock of the automation": ("automation.lock", locked),
     "metrics that are written": ("metrics.jsonl", Progress),
+    "Dagster's settings": (CONFIG_FILE, lambda folder: opened_instance(as_dagster(folder))),
+    "Dagster's settings for a profile": (CONFIG_FILE, lambda folder: use_storage(as_dagster(folder), {"storage": {}})),
+    "Dagster's settings for what it was told": (CONFIG_FILE, lambda folder: told_dagster(as_dagster(folder), [])),
+    "MLflow's runs": (DATABASE, lambda folder: make_client(f"sqlite:///{folder / DATABASE}", folder)),
 }
 
 
@@ -82,5 +104,5 @@ def test_a_pipe_reads_as_nothing(folder, kind):
 def test_a_pipe_is_refused_where_nothing_would_be_wrong(folder, kind):
     name, read = IS_REFUSED[kind]
     os.mkfifo(folder / name)
-    with pytest.raises((DataError, Unsealed, OSError)):
+    with pytest.raises((DataError, Unsealed, OSError, TrackingError, sqlite3.Error)):
         read(folder)

@@ -56,6 +56,8 @@ ITEM_BITS = {
     "U16": 16,
 }
 ITEM_BITS |= dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8)
+WHOLE = frozenset(name for name in ITEM_BITS if name.startswith(("I", "U", "BOOL")))
+NO_WEIGHTS = (".attn.bias", ".attention.bias", ".position_ids")  # ends of names in older files: masks and numbers
 FLAGS = ("tie_word_embeddings", "attention_bias", "mlp_bias")
 NUMBERS = dict.fromkeys(("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps", "norm_epsilon"), 1.0)
 NUMBERS |= {"rope_theta": 1e12}
@@ -283,6 +285,9 @@ def check_header(path: Path) -> dict[str, list[int]]:
         whole = bits
         for n in shape:
             whole *= n
+        if entry["dtype"] in WHOLE and not name.endswith(NO_WEIGHTS):
+            said = "weights are floating-point numbers, so a loader would take these for such; save it whole"
+            raise DataError(f"{path}: {name[:80]} has dtype {entry['dtype']}; {said}")
         if begin != end or (after - begin) * 8 != whole:
             raise DataError(f"{path}: {name[:80]} lies at bytes {begin} to {after}, which do not fit its shape; {copy}")
         end = after

@@ -28,6 +28,8 @@ def look_at_stores(root: Path, tracking_uri: str | None) -> Iterator[Finding]:
 
 def _dagster(home: Path) -> Finding:
     config = home / CONFIG_FILE
+    if config.exists() and not config.is_file():
+        return Finding("Dagster", "problem", f"{config}: no regular file", "remove it: the next run writes it")
     try:
         is_own = OWN_STORAGE.search(config.read_text("utf-8")) is not None
     except FileNotFoundError:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from assets.answers.trace.kept_step import kept_step_lines
-from assets.answers.trace.lines import count, outcome_lines
+from assets.answers.trace.lines import count, outcome_lines, seen_in_training
 from training.contract.tables import folded
 
 SHOWN = 10
@@ -133,7 +133,7 @@ def _models(told: Mapping[str, Any]) -> Iterator[str]:
         steps = f" from {one['first_step']:,} to {one['last_step']:,}" if one["num_steps"] else ""
         yield (
             f"{one['training']} {one['fingerprint'][:12]}: trained on {count(one['trained'], 'page')},"
-            f" {one['times']:,} times, {one['tokens']:,} tokens, in {count(one['num_steps'], 'step')}{steps}"
+            f" {count(one['times'], 'time')}, {one['tokens']:,} tokens, in {count(one['num_steps'], 'step')}{steps}"
         )
     yield from kept_step_lines(told.get("kept_steps", ()))
     for problem in told["not_traced"]:
@@ -141,12 +141,9 @@ def _models(told: Mapping[str, Any]) -> Iterator[str]:
     yield "Registered versions" if told["versions"] else "No version of a model is registered"
     for one in told["versions"]:
         aliases = f" ({', '.join(one['aliases'])})" if one["aliases"] else ""
-        said = (
-            f"unknown; {one['problem']}" if one["problem"] else f"{count(one['documents'], 'page')}, {one['times']:,}"
-        )
-        tokens = "" if one["problem"] else f" times, {one['tokens']:,} tokens"
-        tokens += f"; {count(one['rows'], 'row')} of post-training" if one["rows"] else ""
-        yield f"  {one['name']}/{one['version']}{aliases}: {said}{tokens}"
+        said = f"unknown; {one['problem']}" if one["problem"] else seen_in_training(one)
+        said += f"; {count(one['rows'], 'row')} of post-training" if one["rows"] else ""
+        yield f"  {one['name']}/{one['version']}{aliases}: {said}"
 
 
 def _learned(learned: Sequence[Mapping[str, Any]]) -> Iterator[str]:

@@ -32,6 +32,7 @@ from assets.state.tombstones import FOLDER, FOUND, LOCK_FILE, Tombstone, as_said
 from resources.tracking.errors import TrackingError
 from resources.tracking.reports import FLUSH_SECONDS, Tracking
 from resources.tracking.spool import SPOOL_FILE
+from resources.tracking.store import is_server
 from training.contract.files.writing import regular_bytes, write_json, write_text, written
 from training.contract.job import DataError
 from training.contract.secrets import masked
@@ -74,11 +75,11 @@ def is_done(report: Mapping[str, Any]) -> bool:
     return proof["is_proved"] or not (proof["runs"] or proof["hits"] or proof["not_read"])
 
 
-def finish(root: Path, *, tracking: Tracking, elsewhere: str = "", say: Say) -> dict[str, Any]:
+def finish(root: Path, *, tracking: Tracking, say: Say) -> dict[str, Any]:
     """Erase and prove every takedown of a root that has no proof yet; return the report.
 
-    `elsewhere` is the address of MLflow that the profile names. Raise DataError if a snapshot cannot be searched, if a
-    team's database cannot be opened, or if another takedown is at work.
+    Raise DataError if a snapshot cannot be searched, if a team's database cannot be opened, or if another takedown is
+    at work.
     """
     with only_one(root, LOCK_FILE, "takedown"), known_under(root):
         stones = read_tombstones(root)
@@ -94,9 +95,11 @@ def finish(root: Path, *, tracking: Tracking, elsewhere: str = "", say: Say) -> 
         waiting = _waiting(tracking, say)  # before the files are read: what arrives later would not be among them
         say(f"{len(wanted):,} runs of eight words occur only in the withdrawn text; reading every file")
         swaps = partial(Swap, takedown=number, note=partial(note_overwritten, root, number))
+        elsewhere = _outside(root, tracking)
         databases = team_databases(root, elsewhere)
         first, told = _replaced(root, eraser, wanted, swaps, databases)
-        first.not_read += waiting
+        if waiting and not is_server(elsewhere):  # what a server takes later was read here, where it waits
+            first.not_read.append({"path": f"tracking/{SPOOL_FILE}", "why": f"MLflow {waiting}"})
         eraser.sort_suffixes(swaps)
         names = {one["path"] for one in first.hits} - {one.name for one in databases}
         again = scan(root, wanted, [root / name for name in names])
@@ -123,7 +126,7 @@ def finish(root: Path, *, tracking: Tracking, elsewhere: str = "", say: Say) -> 
                 **stays,
             },
             "databases": [one.name for one in databases],
-            "unreachable": [*eraser.unreachable, *_stores(root, elsewhere, databases), *BEYOND],
+            "unreachable": [*eraser.unreachable, *_stores(root, elsewhere, databases, waiting), *BEYOND],
         }
         report = _in_utf8(report)
         path = root / FOLDER / f"{number:06d}.{REPORT}"
@@ -134,15 +137,21 @@ def finish(root: Path, *, tracking: Tracking, elsewhere: str = "", say: Say) -> 
         return report
 
 
-def _waiting(tracking: Tracking, say: Say) -> list[dict[str, str]]:
-    """Wait until MLflow has all reports; else return the file in which they wait, and why."""
+def _outside(root: Path, tracking: Tracking) -> str:
+    """Return the address of MLflow's store, or "" if it is a file under the root."""
+    store = tracking.store
+    return "" if store is not None and store.resolve().is_relative_to(root.resolve()) else tracking.uri
+
+
+def _waiting(tracking: Tracking, say: Say) -> str:
+    """Wait until MLflow has all reports; return what it has not taken, in words after its name, or ""."""
     if tracking.pending():
         say("waiting until MLflow has all reports")
     try:
         tracking.flush(FLUSH_SECONDS)
-    except TrackingError as error:
-        return [{"path": f"tracking/{SPOOL_FILE}", "why": str(error)}]
-    return []
+    except TrackingError:
+        return f"has not taken {tracking.pending():,} bytes of reports in {FLUSH_SECONDS:.0f} s"
+    return ""
 
 
 def _in_utf8(report: dict[str, Any]) -> dict[str, Any]:
@@ -220,11 +229,17 @@ def _found(root: Path, pending: Sequence[Tombstone]) -> list[dict[str, Any]]:
     return found
 
 
-def _stores(root: Path, elsewhere: str, read: Sequence[TeamDatabase]) -> list[str]:
-    """Return a sentence for each store that is not under the root: of MLflow, of Dagster, and of databases `read`."""
+def _stores(root: Path, elsewhere: str, read: Sequence[TeamDatabase], waiting: str) -> list[str]:
+    """Return a sentence for each store that is not under the root: of MLflow, of Dagster, and of databases `read`.
+
+    `waiting` says what MLflow has not taken.
+    """
     owners, config = {one.owner for one in read}, Path("dagster") / CONFIG_FILE
-    kept = "files" if "MLflow" in owners else "database and files"
-    said = [f"MLflow at {masked(elsewhere)}: not under {root.name}, so its {kept} were not read"] if elsewhere else []
+    kept = "files that it keeps elsewhere"
+    kept = kept if "MLflow" in owners else f"database and {kept}"
+    late = f"; it {waiting}, which were read where they wait, in tracking/{SPOOL_FILE}" if waiting else ""
+    said = [f"MLflow at {masked(elsewhere)}: not under {root.name}, so its {kept} were not read{late}"]
+    said = said if elsewhere else []
     if has_own_storage(root) and "Dagster" not in owners:
         said.append(f"Dagster's database, which {config} names: it is no PostgreSQL, so it was not read")
     return said + ["The write-ahead log, the copies and the binary columns of a PostgreSQL"] * bool(read)

@@ -123,7 +123,8 @@ def _page(page: Mapping[str, Any]) -> Iterator[str]:
         if name not in ("duplicate_of", "similarity", "reason", "source"):
             yield f"  {name}: {value:g}" if isinstance(value, float) else f"  {name}: {value}"
     if page["redactions"]:
-        yield f"  redacted: {', '.join(f'{kind} {number} times' for kind, number in page['redactions'].items())}"
+        redacted = (f"{kind} {count(number, 'time')}" for kind, number in page["redactions"].items())
+        yield f"  redacted: {', '.join(redacted)}"
     if page["cluster"]["pages"]:
         yield from _cluster(page["cluster"])
     if page["shard"]:
@@ -145,7 +146,7 @@ def _cluster(cluster: Mapping[str, Any]) -> Iterator[str]:
         yield f"    and {len(pages) - SHOWN_OF_CLUSTER:,} more"
     for one in cluster["seen"]:
         if one["times"]:
-            yield f"    {one['training']} saw them {one['times']:,} times, {one['tokens']:,} tokens"
+            yield f"    {one['training']} saw them {count(one['times'], 'time')}, {one['tokens']:,} tokens"
 
 
 def _similar(facts: Mapping[str, Any]) -> str:
@@ -179,8 +180,8 @@ def _domain(told: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     for one in told["seen"]:
         yield (
-            f"{one['training']}: trained on {one['trained']:,} pages, {one['times']:,} times, {one['tokens']:,}"
-            f" tokens, in {count(one['num_steps'], 'step')}"
+            f"{one['training']}: trained on {count(one['trained'], 'page')}, {count(one['times'], 'time')},"
+            f" {one['tokens']:,} tokens, in {count(one['num_steps'], 'step')}"
             + (f" from {one['first_step']:,} to {one['last_step']:,}" if one["num_steps"] else "")
             + f"; {one['held_out']:,} held out"
         )
@@ -210,9 +211,8 @@ def _versions(versions: Sequence[Mapping[str, Any]]) -> Iterator[str]:
         if one["problem"]:
             yield f"  {named}: unknown; {one['problem']}"
         else:
-            seen = f"{count(one['documents'], 'page')}, {one['times']:,} times, {one['tokens']:,} tokens"
-            yield f"  {named}: {seen}" + (
-                f"; their duplicates {one['duplicates']:,} times" if one["duplicates"] else ""
+            yield f"  {named}: {seen_in_training(one)}" + (
+                f"; their duplicates {count(one['duplicates'], 'time')}" if one["duplicates"] else ""
             )
 
 
@@ -262,6 +262,11 @@ def _tree(nodes: Mapping[str, Any], name: str, depth: int, told: set[str], guard
     for kind in ("inputs", "guards"):
         for below in node[kind]:
             yield from _tree(nodes, below, depth + 1, told, guard=kind == "guards")
+
+
+def seen_in_training(one: Mapping[str, Any]) -> str:
+    """Return how many pages a model saw, how often, and how many tokens of them."""
+    return f"{count(one['documents'], 'page')}, {count(one['times'], 'time')}, {one['tokens']:,} tokens"
 
 
 def count(number: int, noun: str) -> str:

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import fcntl
 import http.server
+import json
+import os
+import re
 import signal
 import socket
+import subprocess
 import threading
+import time
+from pathlib import Path
 
 import pytest
+from dagster._utils.interrupts import capture_interrupts
 
 from assets.services.dev import RELOAD_AGAIN_SECONDS, Reloading, recipes_state
-from assets.services.signals import exit_code_of, signals_noted
+from assets.services.signals import SIGNALS, exit_code_of, signals_noted
+from assets.services.stores import LOCK_FILE
+from tests.small_kitchen import COMMAND, RECIPES
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -34,6 +44,53 @@ def test_the_signal_is_known_although_another_handler_got_it(number, code):
         for one, handler in handlers.items():
             signal.signal(one, handler)
     assert signal.getsignal(signal.SIGTERM) is before
+
+
+def test_an_ignored_ctrl_c_stays_ignored_and_sigterm_ends_a_command_all_the_same():
+    before = {number: signal.getsignal(number) for number in SIGNALS}
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with signals_noted() as received:
+            signal.raise_signal(signal.SIGINT)
+            assert received() == 0
+            with capture_interrupts():  # as Dagster does around a run
+                pass
+            signal.raise_signal(signal.SIGINT)
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGTERM)
+            assert received() == signal.SIGTERM
+        assert signal.getsignal(signal.SIGINT) == signal.SIG_IGN
+        assert signal.getsignal(signal.SIGTERM) == before[signal.SIGTERM]
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_a_script_ends_a_run_in_its_background_although_dagster_has_run_in_it(tmp_path):
+    """The shell of a script starts it with Ctrl-C ignored. It is struck while it tells Dagster how it ended."""
+    home, argv = tmp_path / "dagster", [*COMMAND, "run", "kitchen-small", "--snapshots", "kitchen-1"]
+    argv += ["--until", "crawl_archives", "--root", str(tmp_path), "--json"]
+    shell = ["sh", "-c", "trap '' INT; exec \"$@\"", "sh", *argv]
+    environment = {**os.environ, "PEDIGREE_RECIPES": str(RECIPES)}
+    run = subprocess.Popen(shell, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment)
+    try:
+        while not any(tmp_path.glob("crawl_archives/*/process.json")):
+            assert run.poll() is None, run.communicate()
+            time.sleep(0.01)
+        with open(home / LOCK_FILE, "a", encoding="utf-8") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            place = os.fstat(lock.fileno()).st_ino
+            while not re.search(rf"-> FLOCK .* {run.pid} \S+:{place} ", Path("/proc/locks").read_text("utf-8")):
+                assert run.poll() is None, run.communicate()
+                time.sleep(0.01)
+            run.send_signal(signal.SIGTERM)
+            said, errors = run.communicate(timeout=60)
+    finally:
+        run.kill()
+    assert run.returncode == 143, errors
+    assert json.loads(said.splitlines()[-1])["error"].startswith("ended by SIGTERM")
 
 
 class Answer(http.server.BaseHTTPRequestHandler):

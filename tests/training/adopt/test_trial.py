@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import struct
 
 import pytest
 
@@ -37,6 +38,16 @@ def test_a_folder_that_cannot_be_used(good, tmp_path, case):
     with pytest.raises((DataError, RecipeError)) as error:
         trial.try_folder(folder, "adopted")
     assert "\n" not in str(error.value) and len(str(error.value)) < 500
+
+
+def test_masks_of_older_files_are_no_weights(tmp_path):
+    mask = {"dtype": "U8", "shape": [4], "data_offsets": [0, 4]}
+    for name in ("gpt_neox.layers.0.attention.bias", "gpt_neox.layers.0.attention.dense.weight"):
+        head = json.dumps({name: mask}).encode()
+        (tmp_path / name).write_bytes(struct.pack("<Q", len(head)) + head + bytes(4))
+    assert trial.check_header(tmp_path / "gpt_neox.layers.0.attention.bias")
+    with pytest.raises(DataError, match="has dtype U8; weights are floating-point numbers"):
+        trial.check_header(tmp_path / "gpt_neox.layers.0.attention.dense.weight")
 
 
 @pytest.mark.parametrize("case", IN_A_PROCESS)

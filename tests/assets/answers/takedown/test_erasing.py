@@ -472,9 +472,21 @@ def test_what_fails_before_the_swap_leaves_every_file_and_what_follows_it_does_n
     assert {path.name: path.read_text("utf-8") for path in tmp_path.iterdir()} == {"a.txt": SECRET, "b.txt": SECRET}
 
 
-@pytest.mark.parametrize("answers", [pytest.param(True, marks=pytest.mark.slow), False])  # MLflow makes its tables
-def test_what_waits_for_mlflow_is_sent_before_the_files_are_read_or_nothing_is_proved(tmp_path, monkeypatch, answers):
-    """As after the rebuild, whose last reports another process may be sending when it ends."""
+@pytest.mark.parametrize(
+    ("address", "answers"),
+    [
+        pytest.param("", True, marks=pytest.mark.slow),  # MLflow makes its tables
+        ("", False),
+        ("http://one:two@127.0.0.1:9", False),
+    ],
+)
+def test_what_waits_for_mlflow_is_sent_before_the_files_are_read_or_nothing_is_proved(
+    tmp_path, monkeypatch, address, answers
+):
+    """As after the rebuild, whose last reports another process may be sending when it ends.
+
+    What a server does not take is outside the root, so the root is proved, and the server is named.
+    """
     root = tmp_path / "root"
     append(root, Tombstone(number=1, time="2026-01-01T00:00:00", reason="asked", entries=()))
     write_json(grams_file(root, 1).with_suffix(".json"), {"runs_elsewhere": 0, "in_other_sources": []})
@@ -487,12 +499,19 @@ def test_what_waits_for_mlflow_is_sent_before_the_files_are_read_or_nothing_is_p
         report = finish(root, tracking=Tracking("", root), say=print)
         assert report["proof"]["is_proved"] and len(report["erased"]["masked"]) == 1
         assert waits.pending() == 0 and "spoons" not in next(root.rglob("said.txt")).read_text("utf-8")
-    else:
-        monkeypatch.setattr(takedown_report, "FLUSH_SECONDS", 0.1)
-        report = finish(root, tracking=Tracking("http://127.0.0.1:9", root, in_background=False), say=print)
+        return
+    waits.launched("abc").log_text("said.txt", SECRET)
+    monkeypatch.setattr(takedown_report, "FLUSH_SECONDS", 0.1)
+    report = finish(root, tracking=Tracking(address, root, in_background=False), say=print)
+    assert report["erased"]["masked"] == ["tracking/spool.jsonl"] and str(tmp_path) not in json.dumps(report)
+    outside = [one for one in report["unreachable"] if "127.0.0.1:9" in one]
+    if not address:
         (left,) = report["proof"]["not_read"]
-        assert left["path"] == "tracking/spool.jsonl" and "has not taken" in left["why"]
-        assert report["proof"]["verdict"] == "not proved"
+        assert left["path"] == "tracking/spool.jsonl" and "MLflow has not taken" in left["why"]
+        assert report["proof"]["verdict"] == "not proved" and not outside
+    else:
+        (said,) = outside
+        assert report["proof"]["verdict"] == "proved" and "has not taken" in said and "two" not in said
 
 
 def test_what_mlflow_has_of_masked_reports_stays_known(tmp_path):
