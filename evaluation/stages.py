@@ -10,7 +10,7 @@ from evaluation.contamination.taught_by import taught_by
 from evaluation.contamination.trained_on import data_of
 from evaluation.decision.answers import MODELS
 from training.contract.records import RecipeError, all_of, unknown_names
-from training.contract.scopes import asks_for, last_model
+from training.contract.scopes import KEPT_STEPS, asks_for, begins_with_step, begins_with_whole, last_model
 from training.contract.stage import Asset, Input, Stage
 from training.contract.user_input.places import local_path
 from training.data.exams.settings import ASKED_BY_HARNESS, BenchmarkRecipe
@@ -313,7 +313,8 @@ ASSETS = (
         scope="recipe",
         settings=_scores,
         inputs=(
-            Input(asset="base_model"),
+            Input(asset="base_model", when=begins_with_whole),
+            Input(asset=KEPT_STEPS, which="sft", when=begins_with_step),
             Input(asset="adopted_model", when=_is_base),
             Input(asset="sft_model"),
             Input(asset="aligned_model"),
@@ -421,7 +422,8 @@ ASSETS = (
             Input(asset="reference_model"),
             Input(asset="mixture_weights"),
             Input(asset="training_plan"),
-            Input(asset="base_model"),
+            Input(asset="base_model", when=begins_with_whole),
+            Input(asset=KEPT_STEPS, which="sft", when=begins_with_step),
             Input(asset="long_context_plan"),
             Input(asset="long_context_model"),
             Input(asset="instruction_data"),

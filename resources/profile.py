@@ -31,6 +31,7 @@ from training.contract.user_input.plain_data import read_yaml
 
 SHIPPED = Path(__file__).parent / "profiles"
 MOST_AT_ONCE = 64
+SIZED_AS = {"kept_steps": "base_model"}  # an asset that a profile does not name: that of another one
 BOUNDS = {
     "parts.*": (float("-inf"), float("inf")),
     "*price_per_hour": (0, 10**12),  # in any currency
@@ -154,9 +155,13 @@ class Profile:
         return webhook | secret_variables(self.tracking_uri or "") | secret_variables(self.dagster_storage or "")
 
     def size_for(self, asset: str) -> Size:
-        """The size of the stage that makes `asset`. Raises RecipeError for a field that is wrong."""
-        where = f"stages.{asset}" if asset in self.stages else "default"
-        given = {**self.default, **self.stages.get(asset, {})}
+        """The size of the stage that makes `asset`. Raises RecipeError for a field that is wrong.
+
+        Kept steps have that of the base model, in whose training they are made, if the profile does not name them.
+        """
+        named = asset if asset in self.stages else SIZED_AS.get(asset, asset)
+        where = f"stages.{named}" if named in self.stages else "default"
+        given = {**self.default, **self.stages.get(named, {})}
         size = read_size(given, where=where)
         check_values(size, where, VALUES)
         part = backend_part(size.backend, self.parts, where=where)

@@ -1,4 +1,4 @@
-"""Commands that change which model is champion: `promote` and `rollback`."""
+"""Commands that change the registry: `register`, `promote` and `rollback`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,28 @@ import typer
 
 from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RecipeArgument, RootOption, read
 from training.contract.process.exit_codes import FAILED
+from training.contract.records import RecipeError
 
 if TYPE_CHECKING:
     from resources.tracking.reports import Tracking
+
+
+def register(
+    step: Annotated[str, typer.Argument(help="RECIPE@step-N, a step that the recipe keeps, or RECIPE@average")],
+    root: RootOption = DEFAULT_ROOT,
+    profile: ProfileOption = "local",
+    json_: JsonOption = False,
+) -> None:
+    """Register a kept step as a version of the recipe's model. It gets no alias, because no gate has judged it."""
+    from assets.answers.trace.kept_step import kept_step, recipe_and_step
+    from assets.registry.by_hand import register_step
+
+    if (made := kept_step(step, root.resolve())) is None:
+        raise RecipeError(f"{step}: RECIPE@step-N is right; a recipe's last model is registered by `pedigree run`")
+    recipe = read(recipe_and_step(step)[0], root)
+    said = _said(lambda tracking: register_step(recipe, made, tracking), root, profile, json_)
+    if said is not None:
+        print(f"{said['model_name']}: version {said['version']} {'is' if said['moved'] else 'was already'} {step}")
 
 
 def promote(
@@ -47,6 +66,17 @@ def rollback(
 
 
 def _by_hand(act: Callable[[Tracking], dict[str, Any]], root: Path, profile: str, json_: bool) -> None:
+    said = _said(act, root, profile, json_)
+    if said is None:
+        return
+    verb = "is champion now" if said["moved"] else "is champion already"
+    print(f"{said['model_name']}: version {said['champion']} {verb}, `previous` is {said['previous'] or 'none'}")
+    if not said.get("checked", True):
+        print(f"its files are not under {root}, so nobody looked whether they are whole", file=sys.stderr)
+
+
+def _said(act: Callable[[Tracking], dict[str, Any]], root: Path, profile: str, json_: bool) -> dict[str, Any] | None:
+    """Return the answer of an action on the registry for a person; None if it was printed as JSON."""
     from resources.profile import load_profile
     from resources.tracking.errors import TrackingError
     from resources.tracking.reports import Tracking
@@ -60,8 +90,5 @@ def _by_hand(act: Callable[[Tracking], dict[str, Any]], root: Path, profile: str
         raise typer.Exit(FAILED) from None
     if json_:
         print(json.dumps(said, ensure_ascii=False))
-        return
-    verb = "is champion now" if said["moved"] else "is champion already"
-    print(f"{said['model_name']}: version {said['champion']} {verb}, `previous` is {said['previous'] or 'none'}")
-    if not said.get("checked", True):
-        print(f"its files are not under {root}, so nobody looked whether they are whole", file=sys.stderr)
+        return None
+    return said

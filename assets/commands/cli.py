@@ -17,7 +17,7 @@ from typing import Annotated
 
 import typer
 
-from assets.commands.champion import promote, rollback
+from assets.commands.champion import promote, register, rollback
 from assets.commands.look import inspect, plan, report, status, verify, why
 from assets.commands.make import demo, run
 from assets.commands.models import attest, chat, compare_, contamination, evaluate, export, serve
@@ -97,7 +97,24 @@ def paragraphs(text: str) -> str:
 
 
 COMMANDS = (  # in the order in which `pedigree --help` shows them
-    *(run, demo, init, show, list_, plan, status, why, verify, report, promote, rollback, inspect, trace, takedown),
+    *(
+        run,
+        demo,
+        init,
+        show,
+        list_,
+        plan,
+        status,
+        why,
+        verify,
+        report,
+        register,
+        promote,
+        rollback,
+        inspect,
+        trace,
+        takedown,
+    ),
     *(chat, export, attest, evaluate, contamination, serve, compare_, gc, dev, doctor),
 )
 for command in COMMANDS:

@@ -163,6 +163,8 @@ def _alike(recipes: Iterable[Recipe]) -> tuple[list[Recipe], ...]:
             tuple(tuple(parts_of(declared, recipe)) for declared in _KINDS.values()),
             recipe.quality.snapshots,
             recipe.tokenizer.snapshots,
+            recipe.sft.from_step,
+            recipe.pretrain.keep.average.steps,
             tuple(condition(recipe) for condition in conditions),
         )
         groups.setdefault(form, []).append(recipe)

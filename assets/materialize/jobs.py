@@ -39,7 +39,12 @@ def job_of(cell: Cell, comparison: Comparison, size: Size) -> Job:
     job = _job(cell, comparison, size)
     for key in cell.guards:  # also the base model, which the job of a kept step does not name
         _input(key, comparison)
-    return replace(job, on_the_way=tuple(_job(one, comparison, size) for one in on_the_way_of(cell, comparison)))
+    begin = comparison.state_before(cell) if cell.asset == KEPT_STEPS else None
+    return replace(
+        job,
+        on_the_way=tuple(_job(one, comparison, size) for one in on_the_way_of(cell, comparison)),
+        goes_on_from=None if begin is None else _input(begin.key, comparison),
+    )
 
 
 def _job(cell: Cell, comparison: Comparison, size: Size) -> Job:
@@ -68,10 +73,10 @@ def on_the_way_of(cell: Cell, comparison: Comparison) -> list[Cell]:
     """Return the cells that are made on the way to a cell: the missing kept steps that its training passes."""
     if cell.asset not in ("base_model", KEPT_STEPS):
         return []
-    end = cell.settings.get("kept", {}).get("step", math.inf)
+    begin, end = (comparison.step_before(cell), cell.kept_step) if cell.asset == KEPT_STEPS else (0, math.inf)
     cells = [one for one in comparison.cells.values() if one.asset == KEPT_STEPS and one.state != "unavailable"]
     missing = [one for one in cells if one.artifact is None and not one.was_there]  # what was there is set aside first
-    return [one for one in missing if one.settings["kept"]["step"] < end]
+    return [one for one in missing if begin < one.kept_step < end]
 
 
 def _input(key: tuple[str, str], comparison: Comparison) -> InputArtifact:

@@ -158,10 +158,11 @@ def _make_anew(
 
 def _again(cell: Cell, comparison: Comparison) -> str:
     """Say what it takes to make a kept step whose base model is made already."""
-    recipe, step = comparison.recipe, cell.settings["kept"]["step"]
+    recipe, step, begin = comparison.recipe, cell.kept_step, comparison.step_before(cell)
     took = comparison.made("base_model", recipe.name).record["metrics"]["training_seconds"]
     steps = recipe.pretrain.batches.steps
-    return f"base_model was made without it: trained again from step 0 to {step:,}, about {took * step / steps:,.0f} s"
+    seconds = took * (step - begin) / steps
+    return f"base_model was made without it: trained again from step {begin:,} to {step:,}, about {seconds:,.0f} s"
 
 
 def _write_job(job: Job, cell: Cell, comparison: Comparison, watch: Watch) -> None:

@@ -1,6 +1,7 @@
-"""Moving the alias `champion` by hand: to a recipe's model even if a gate refused it, or back to the previous champion.
+"""The registry by hand: register a kept step, make a recipe's model champion, or go back to the previous champion.
 
-A damaged model is never promoted, so every champion is the artifact that was made.
+A damaged model is never promoted, so every champion is the artifact that was made. A kept step has no decision of the
+gates, so it is registered without an alias, and only a recipe that ends with it can promote it.
 """
 
 from __future__ import annotations
@@ -12,12 +13,13 @@ from assets.registry.decision_page import show_decision
 from assets.registry.kept_digests import contradictions, unwitnessed
 from assets.registry.names import not_registered
 from assets.registry.standing import REPAIR, damage, standing
-from assets.registry.versions import check_whole, registered, tags_of
+from assets.registry.versions import MODEL_FOLDER, MODEL_NOTE, check_whole, registered, tags_of
 from assets.state.compare import compare
 from resources.tracking.errors import TrackingError
 from resources.tracking.registry import CHAMPION, PREVIOUS, Action, Move, Registry, Version, explained, now, somebody
-from resources.tracking.reports import Tracking
+from resources.tracking.reports import Tracking, artifact_key
 from resources.tracking.versions import registered_versions
+from training.contract.artifact import Artifact, problems_of
 from training.contract.job import DataError
 from training.recipe.recipe import Recipe
 
@@ -52,6 +54,39 @@ def promote_by_hand(recipe: Recipe, tracking: Tracking, reason: str) -> dict[str
         moved = _move(registry, "override", version, champion, reason, decision.record_digest if decision else "")
         show_decision(comparison, standing(comparison, registry), registry)
         return _said(registry, "override", version, moved=moved, reason=reason)
+
+
+def register_step(recipe: Recipe, step: Artifact, tracking: Tracking) -> dict[str, Any]:
+    """Register a kept step, or an average, as a version without an alias, unless it is one; return the JSON answer.
+
+    Raise TrackingError if a gate refused the step or anything of it is damaged.
+    """
+    problems = [f"its gate {gate['name']} refused it" for gate in step.failed_gates] + problems_of(step)
+    if problems:
+        raise TrackingError(f"{step.record['partition']}: {problems[0]}; {REPAIR}")
+    with explained(tracking):
+        registry = Registry(tracking, recipe.promote.model_name)
+        with registry.locked():
+            found = registry.version_of(step.digest)
+            number = found.version if found else _registered_step(recipe, step, registry)
+            return {"ok": True, "model_name": registry.name, "version": number, "moved": found is None}
+
+
+def _registered_step(recipe: Recipe, step: Artifact, registry: Registry) -> str:
+    kept = step.record["settings"].get("kept")
+    of = f"after step {kept['step']}" if kept else f"as the mean of steps {', '.join(step.record['notes']['shares'])}"
+    tags = {
+        "recipe": recipe.name,
+        "kept": of,
+        "digest": step.digest,
+        "record_digest": step.record_digest,
+        "code_revision": step.record["code_revision"],
+    }
+    run_key = artifact_key(step.record["asset"], step.fingerprint)
+    number = registry.register(step.file(MODEL_FOLDER), run_key=run_key, tags=tags)
+    said = f"The base model of the recipe **{recipe.name}** {of}. No gate has judged it."
+    registry.explain(number, MODEL_NOTE, said)
+    return number
 
 
 def roll_back(name: str, tracking: Tracking, reason: str) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from assets.state.references import look
 from training.contract import artifact
 from training.contract.identity import made_by
 from training.contract.job import DataError
+from training.contract.scopes import KEPT_STEPS, OPTIMIZER_FOLDER
 
 if TYPE_CHECKING:
     from assets.state.references import Reference
@@ -103,6 +104,11 @@ class Cell:
         return self.state == "damaged" and known == digest
 
     @property
+    def kept_step(self) -> int:
+        """The step after which a cell of `kept_steps` is kept."""
+        return self.settings["kept"]["step"]
+
+    @property
     def part(self) -> str:
         """The name of the partition's snapshot or rung; empty for an asset of the whole recipe."""
         return self.partition.partition("@")[2]
@@ -155,6 +161,18 @@ class Comparison:
             if cell.asset in found:
                 found |= {asset for asset, _ in cell.waits_for}
         return found
+
+    def state_before(self, cell: Cell) -> Cell | None:
+        """Return the last kept step at or before that of `cell` whose optimizer state is there; None without one."""
+        kept = [one for one in self.cells.values() if one.asset == KEPT_STEPS and one.artifact is not None]
+        there = [one for one in kept if one.artifact and (one.artifact.path / OPTIMIZER_FOLDER).is_dir()]
+        before = [one for one in there if one.kept_step < cell.kept_step and one.state == "made"]
+        return max(before, key=lambda one: one.kept_step, default=None)
+
+    def step_before(self, cell: Cell) -> int:
+        """Return the step from which the kept step `cell` is made once its base model is there."""
+        found = self.state_before(cell)
+        return 0 if found is None else found.kept_step
 
     def refused_by(self, cell: Cell) -> Cell | None:
         """Return the first input or guard of `cell` that has a failed gate; None if there is none."""

@@ -123,5 +123,7 @@ def input_partitions(item: Input, recipe: Recipe, part: str) -> list[str]:
         "every": names,
         "quality": [name for name in names if name in recipe.quality.snapshots],
         "tokenizer": [name for name in names if name in recipe.tokenizer.snapshots],
+        "averaged": [name for name in names if name in map(step_part, recipe.pretrain.averaged_steps)],
+        "sft": [name for name in names if name == step_part(recipe.sft.from_step or 0)],
     }[item.which]
     return [partition_key(recipe, name) for name in chosen]

@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from training.contract.scopes import KEPT_STEPS
+
 MODEL_FOLDER = "model"
 CORPUS = "decontaminated_documents"  # the pages that the models were pretrained on
 HELD_OUT, OUTSIDE = "held_out", "outside"  # texts that bits per byte are measured on
 BITS_FILES = {HELD_OUT: "held_out_bits_per_byte.json", OUTSIDE: "bits_per_byte.json"}
 COMPARISONS_FILE = "comparisons.json"
-# An adopted model takes the place of the base model in a recipe without a corpus.
-NAMES = {"adopted_model": "base", "base_model": "base", "sft_model": "sft", "aligned_model": "aligned"}
+# An adopted model takes the place of the base model in a recipe without a corpus, and a kept step by `sft.from_step`.
+NAMES = {
+    "adopted_model": "base",
+    "base_model": "base",
+    KEPT_STEPS: "base",
+    "sft_model": "sft",
+    "aligned_model": "aligned",
+}
 MODELS = {"base": "base_model", "sft": "sft_model", "aligned": "aligned_model"}
 
 

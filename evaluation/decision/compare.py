@@ -22,7 +22,8 @@ from training.contract.scopes import KEPT_STEPS
 
 MATCHED = 0.01  # relative difference of compute below which two trainings count as matched
 MARKS = (0.25, 0.5, 0.75, 1.0)  # shares of the shorter training at which losses are given
-TRAININGS = ("base_model", "long_context_model", "sft_model", "aligned_model")
+TRAININGS = ("base_model", KEPT_STEPS, "long_context_model", "sft_model", "aligned_model")
+ON_THE_WAY = "was written while its base model was trained, so what it cost is not on its record"
 OWN_NAME = ("name", "description")
 
 
@@ -43,8 +44,7 @@ class Side:
 
     def answers(self) -> dict[str, Answers]:
         """Return the answers of this side's final model by suite; an empty mapping if the model was not scored."""
-        name = NAMES.get("base_model" if self.model == KEPT_STEPS else self.model)
-        return read_answers(self.scores, name) if self.scores and name else {}
+        return read_answers(self.scores, NAMES[self.model]) if self.scores and self.model in NAMES else {}
 
 
 def compared(sides: Sequence[Side]) -> dict[str, Any]:
@@ -254,28 +254,38 @@ def compute(sides: Sequence[Side]) -> dict[str, Any]:
                 lines.append(f"{side.title} has {own / first:.2f} times the {words} of {sides[0].title}")
     known = all(row["flops"] for row in rows)
     matched = "the pretrainings are matched: tokens and FLOPs within 1 %" if known else "compute is not on record"
-    return {"sides": rows, "is_matched": known and not lines, "sentence": "; ".join(lines) or matched}
+    said = [*(lines or [matched]), *(f"{side.title} {ON_THE_WAY}" for side in sides if _is_on_the_way(side))]
+    return {"sides": rows, "is_matched": known and not lines, "sentence": "; ".join(said)}
 
 
 def _compute(side: Side) -> dict[str, Any]:
     metrics = (_pretrained(side) or {}).get("metrics", {})
     parameters, tokens = metrics.get("parameters"), metrics.get("tokens")
     trainings = [record for (asset, _), record in side.made.items() if asset in TRAININGS]
-    return {
-        "parameters": parameters,
-        "tokens": tokens,
-        "flops": 6 * parameters * tokens if parameters and tokens else None,
+    spent = {
         "training_cpu_seconds": _sum(trainings, "cpu_seconds"),
         "cpu_seconds": _sum(side.made.values(), "cpu_seconds"),
         "node_hours": _sum(side.made.values(), "node_hours"),
         "price": _sum(side.made.values(), "price"),
+    }
+    return {
+        "parameters": parameters,
+        "tokens": tokens,
+        "flops": 6 * parameters * tokens if parameters and tokens else None,
+        **(dict.fromkeys(spent) if _is_on_the_way(side) else spent),
         "held_out_bits_per_byte": metrics.get("held_out_bits_per_byte"),
     }
 
 
+def _is_on_the_way(side: Side) -> bool:
+    """Whether a side is made from a kept step whose record has only a part of its training's cost."""
+    kept = (record for (asset, _), record in side.made.items() if asset == KEPT_STEPS)
+    return any(one["cost"].get("wall_seconds", 0.0) < one["metrics"].get("training_seconds", 0.0) for one in kept)
+
+
 def _pretrained(side: Side) -> Mapping[str, Any] | None:
-    """Return the record of a side's base model; of a side that is a kept step, that of the step."""
-    kept = (record for (asset, _), record in side.made.items() if asset == side.model == KEPT_STEPS)
+    """Return the record of a side's base model; of a kept step, or a model made from one, that of the step."""
+    kept = (record for (asset, _), record in side.made.items() if asset == KEPT_STEPS)
     return next(kept, side.made.get(("base_model", "")))
 
 

@@ -35,6 +35,7 @@ from evaluation.report.truth_comparison import Record, of_asset, sound
 from training.contract.artifact import CLOCK, write_json, write_text
 from training.contract.job import Job, Outcome, Work
 from training.contract.records import read_record
+from training.contract.scopes import KEPT_STEPS
 from training.posttrain.rows_read import ROWS_READ
 from training.recipe.recipe import Recipe
 
@@ -83,7 +84,7 @@ def render_card(
     reading: Reading | None = None,
 ) -> str:
     """The card as Markdown with YAML front matter. `tables` are those of its training content, of this `reading`."""
-    assets = ("adopted_model", "base_model", "long_context_model", "sft_model", "aligned_model")
+    assets = ("adopted_model", "base_model", KEPT_STEPS, "long_context_model", "sft_model", "aligned_model")
     models = {asset: of_asset(records, asset)[-1:] for asset in assets}
     text = (
         environment()

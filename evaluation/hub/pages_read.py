@@ -22,10 +22,12 @@ import pyarrow.parquet as pq
 from evaluation.hub.sourced import Cited, Origin, Value, derived
 from evaluation.report.truth_comparison import Record, of_asset
 from training.contract.job import DataError
+from training.contract.scopes import KEPT_STEPS
 from training.data.tokens.shards import SHARDS_FILE, SIDECAR, TOKENS
 from training.data.urls import site_of
 from training.order.batches import PLAN_FILE, Plan, index, read_plan, sample_ids
 from training.order.documents import DOCUMENT, FIRST, SHARD
+from training.order.later_steps import ledger_before
 from training.order.ledger import LEDGER_FILE, Ledger, read_ledger
 from training.order.shuffle import Shuffle
 from training.provenance.steps import Steps
@@ -61,12 +63,15 @@ def trainings_of(records: Sequence[Record]) -> list[TrainedByPlan]:
     found = []
     for folder, record in records:
         plans = [one for one in record["inputs"] if one["asset"].endswith("_plan")]
-        for one in plans[:1] if record["asset"].endswith("_model") else ():
+        for one in plans[:1] if record["asset"].endswith("_model") or record["asset"] == KEPT_STEPS else ():
             plan = by_name.get((one["asset"], one["fingerprint"]))
             if plan is not None:
                 model = Origin(folder, record)
                 ledger = read_ledger(folder) if model.has(LEDGER_FILE) else Ledger()
-                found.append(TrainedByPlan(Origin(*plan), model, read_plan(plan[0], digest=plan[1]["digest"]), ledger))
+                opened = read_plan(plan[0], digest=plan[1]["digest"])
+                steps = opened.record.steps
+                last = record["settings"].get("kept", {}).get("step", steps)
+                found.append(TrainedByPlan(Origin(*plan), model, opened, ledger_before(ledger, last, steps=steps)))
     return found
 
 
@@ -204,8 +209,9 @@ def _check_own_counts(training: TrainedByPlan) -> None:
     """Raise DataError if a model counted other steps or tokens than its plan and its ledger give."""
     own, plan = training.model_from.record["metrics"], training.plan
     skipped = training.ledger.steps
+    later = sum("later" in training.ledger.reasons(step) for step in skipped)
     tokens = plan.tokens_before(plan.record.steps) - sum(plan.phase_at(step).global_batch_tokens for step in skipped)
-    expected = {"steps": plan.record.steps, "tokens": tokens, "skipped_steps": len(skipped)}
+    expected = {"steps": plan.record.steps - later, "tokens": tokens, "skipped_steps": len(skipped) - later}
     if wrong := [name for name, number in expected.items() if own.get(name, number) != number]:
         raise DataError(
             f"{training.asset}: counted {own[wrong[0]]:.0f} {wrong[0]}, its plan and ledger give {expected[wrong[0]]}"

@@ -40,7 +40,7 @@ CORPUS_SENTENCE = (
     "Documents that the recipe keeps in extraction, filtering, deduplication and decontamination, with the columns of"
     " FineWeb."
 )
-OF_A_STEP = "> These are the weights after step {} of the base model. What follows is said of the recipe's last model."
+OF_STEPS = "> These are {} of the base model. What follows is said of the recipe's last model."
 CARD_FILES = (CONTENT_FILE, DOMAINS_FILE, SUMMARY_FILE)
 
 ANSWER = {
@@ -109,8 +109,8 @@ def export_model(
         (target / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copyfile(model.path / entry["path"], target / name)
     page = sound(card.path, card.record, "README.md").read_text("utf-8")
-    if kept := model.record.get("settings", {}).get("kept"):
-        page = page.replace("\n---\n\n", f"\n---\n\n{OF_A_STEP.format(kept['step'])}\n\n", 1)  # after the front matter
+    if of_steps := _of_steps(model.record):
+        page = page.replace("\n---\n\n", f"\n---\n\n{OF_STEPS.format(of_steps)}\n\n", 1)  # after the front matter
     write_text(target / "README.md", _with_cost(page, card, behind) if behind else page)
     for extra in CARD_FILES:
         if card.file(extra).is_file():
@@ -132,6 +132,14 @@ def export_model(
         sums = {name: sha256_of(target / name) for name, _ in files}  # one of them was changed above
         _write_bills(bill_of(model, card, behind, sums, scores), target)
     return _names(target)
+
+
+def _of_steps(record: Mapping[str, Any]) -> str:
+    """Return what a kept step, or an average of kept steps, is of the base model; empty for another model."""
+    if kept := record.get("settings", {}).get("kept"):
+        return f"the weights after step {kept['step']}"
+    shares = record.get("notes", {}).get("shares", {})
+    return f"the means of the weights after steps {', '.join(shares)}" if shares else ""
 
 
 def _with_cost(page: str, card: Artifact, behind: Sequence[Record]) -> str:

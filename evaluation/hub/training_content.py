@@ -34,6 +34,7 @@ from evaluation.hub.sourced import (
 from evaluation.report.scoreboard import FUNNEL
 from evaluation.report.truth_comparison import Record, of_asset
 from training.contract.artifact import digest_of
+from training.contract.scopes import KEPT_STEPS
 from training.posttrain.rows.sorting import HELD_OUT_FILE, INSTRUCTIONS_FILE, PROMPTS_FILE, TRAIN_FILE
 from training.recipe.settings.provider import ProviderRecipe
 
@@ -141,7 +142,9 @@ def _general(records: Sequence[Record], reading: Reading | None) -> CardTable:
         if days := [day for both in reading.days.values() for day in both]:
             rows.append(("first date that a page read names as its own", reading.cited(min(days))))
             rows.append(("last date that a page read names as its own", reading.cited(max(days))))
-    for trained in (one for name in ("base_model", "long_context_model") for one in _origins(records, name)):
+    for trained in (
+        one for name in ("base_model", KEPT_STEPS, "long_context_model") for one in _origins(records, name)
+    ):
         asset, metrics = str(trained.record["asset"]), trained.record["metrics"]
         if {"parameters", "tokens"} <= metrics.keys():
             size, tokens = (trained.value_at("metrics", name, of=_whole) for name in ("parameters", "tokens"))

@@ -16,6 +16,7 @@ from evaluation.decision.intervals import in_percent, share_interval
 from evaluation.report.truth_comparison import Record, of_asset, truth_scores
 from training.contract.files.writing import regular_bytes
 from training.contract.identity.numerics import in_words
+from training.contract.scopes import KEPT_STEPS
 from training.data.exams.rubric import WORTH
 
 FUNNEL = (
@@ -42,7 +43,7 @@ def scoreboard(records: Sequence[Record]) -> dict[str, Any]:
             record["partition"]: record["metrics"].get("tokens", 0.0) for _, record in of_asset(records, "token_shards")
         },
         "adopted": _metrics(records, "adopted_model"),
-        "pretraining": _metrics(records, "base_model"),
+        "pretraining": _metrics(records, "base_model") or _metrics(records, KEPT_STEPS),
         "long_context": long_context(records),
         "scores": scores_by_suite(records),
         "comparisons": _json_file(records, "model_scores", COMPARISONS_FILE) or {},

@@ -12,6 +12,9 @@ from pathlib import Path
 import pytest
 
 from assets.state.recipe_folders import SHIPPED, load_recipe
+from resources.profile import load_profile
+from resources.tracking.registry import CANDIDATE, CHAMPION, PREVIOUS, Registry
+from resources.tracking.reports import Tracking
 from tests.assets.fabricate import point_to_shared
 from tests.small_kitchen import COMMAND, RECIPES, linked_copy, pedigree
 from training.contract.artifact import Artifact, find
@@ -20,11 +23,12 @@ SHORT = "seed: 2, tokens: 40960, min_loss_fall: 0.0"  # ten steps
 NAME = "kept"
 
 
-def ask(root: Path, keep: str, training: str = SHORT) -> None:
-    """Write the recipe into the root, with these kept steps, and point it to what is made already."""
+def ask(root: Path, keep: str, training: str = SHORT, more: str = "") -> None:
+    """Write the recipe into the root, with these kept steps and `more`, and point it to what is made already."""
     own = ", ".join(filter(None, (training, f"keep: {keep}")))
     (root / "recipes").mkdir(exist_ok=True)
     text = f"extends: kitchen-small\nname: {NAME}\npretrain: {{{own}}}\npromote: {{model_name: {NAME}}}\n"
+    text += more
     (root / "recipes" / f"{NAME}.yaml").write_text(text)
     point_to_shared(load_recipe(NAME, folders=(root / "recipes", RECIPES, SHIPPED)), root)
 
@@ -103,3 +107,55 @@ def test_trace_and_takedown_name_the_steps_that_had_read_a_page_and_the_last_cle
     assert asked.code == 0, asked.errors
     assert {one["partition"]: one["read"] for one in asked.answer["kept_steps"]} == expected
     assert asked.answer["last_clean"] == {NAME: clean}
+
+
+def test_a_step_is_registered_without_an_alias_and_no_command_promotes_it(kept):
+    told = pedigree("register", f"{NAME}@step-2", root=kept)
+    assert (told.code, told.answer["model_name"], told.answer["moved"]) == (0, NAME, True), told.errors
+    again = pedigree("register", f"{NAME}@step-2", root=kept).answer
+    assert (again["version"], again["moved"]) == (told.answer["version"], False)
+    registry = Registry(Tracking(load_profile("local").tracker, kept), NAME)
+    version = registry.version_of(steps_in(kept)[f"{NAME}@step-2"].digest)
+    assert version is not None and version.tags["kept"] == "after step 2"
+    assert [registry.holder(alias) for alias in (CHAMPION, PREVIOUS, CANDIDATE)] == [None] * 3
+    assert pedigree("promote", f"{NAME}@step-2", "--reason", "I like it", root=kept).code == 2
+    assert pedigree("rollback", NAME, root=kept).code == 2
+    assert pedigree("register", NAME, root=kept).code == 2
+    traced = pedigree("trace", f"{NAME}/{version.version}", "--step", "1", root=kept).answer
+    assert (traced["training"], traced["trained"]) == ("kept_steps", True)
+
+
+def test_a_chain_begins_with_a_step_and_its_card_counts_what_was_read_up_to_it(kept):
+    fewer = "preferences: {data: []}\nsft: {from_step: 5}\n"
+    ask(kept, "{steps: [2, 5], average: {steps: all, kind: ema}}", more=fewer)
+    ran = pedigree("run", NAME, "--until", "model_card", root=kept)
+    assert ran.code == 0, ran.errors
+    step = steps_in(kept)[f"{NAME}@step-5"]
+    for asset in ("sft_model", "model_scores", "model_card"):
+        (made,) = [one for path in kept.glob(f"{asset}/*") if (one := find(path)) and one.record["recipe"] == NAME]
+        assert step.digest in {item["digest"] for item in made.record["inputs"]}
+        assert "base_model" not in {item["asset"] for item in made.record["inputs"]}
+    content = (made.path / "training_content.json").read_text("utf-8")
+    assert "positions that kept_steps was trained on" in content and "20480" in content  # five steps of 4096
+    traced = pedigree("trace", NAME, "--step", "5", root=kept).answer
+    assert (traced["training"], traced["trained"]) == ("kept_steps", False)
+
+
+def test_the_average_of_the_steps_is_a_model_by_its_name(kept):
+    ask(kept, "{steps: [2, 5], average: {steps: all, kind: ema}}")
+    assert pedigree("run", NAME, "--until", "averaged_model", root=kept).code == 0
+    (mean,) = [one for path in kept.glob("averaged_model/*") if (one := find(path))]
+    assert mean.record["notes"]["shares"] == {"2": 0.5, "5": 0.5}
+    scored = pedigree("evaluate", f"{NAME}@average", "--suites", "kitchen-small", root=kept)
+    assert scored.code == 0, scored.errors
+    traced = pedigree("trace", f"{NAME}@average", "--step", "4", root=kept).answer
+    assert (traced["training"], traced["trained"]) == ("kept_steps", True)
+
+
+def test_another_recipe_begins_with_a_step_by_its_address(kept):
+    name = "begins"
+    text = f"extends: {NAME}\nname: {name}\nsnapshots: []\nadopt: {{model: made://kept_steps/{NAME}@step-5/model}}\n"
+    text += f"pretrain: {{keep: {{steps: []}}}}\npromote: {{model_name: {name}}}\n"
+    (kept / "recipes" / f"{name}.yaml").write_text(text)
+    ran = pedigree("run", name, "--until", "adopted_model", root=kept)
+    assert ran.code == 0, ran.errors

@@ -136,6 +136,14 @@ def test_no_workers_named_means_one_a_core(tmp_path, monkeypatch):
     assert load_profile("local").size_for("filtered_documents").workers == 6
 
 
+def test_kept_steps_are_made_as_their_base_model_unless_the_profile_names_them():
+    stages: dict[str, dict[str, int]] = {"base_model": {"processes": 4}}
+    profile = dataclasses.replace(load_profile("local"), stages=stages)
+    assert (profile.size_for("kept_steps").processes, profile.size_for("ladder_model").processes) == (4, 1)
+    stages["kept_steps"] = {"processes": 2}
+    assert profile.size_for("kept_steps").processes == 2
+
+
 ON_GPUS = sorted(SHIPPED.glob("h*.yaml"))  # these name only what differs
 TRAININGS = ("base_model", "kept_steps", "ladder_model", "reference_model", "long_context_model")
 

@@ -258,8 +258,9 @@ def _entry(folder: Path, name: str, known: Mapping[str, Any] | None) -> dict[str
 def keep(folder: Path, beside: Mapping[str, str], known: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Give scratch files their names in the committed artifact; return their manifest entries, sorted by path.
 
-    `beside` maps the scratch files to these names, and `known` has their entries. They keep their first names too,
-    until the scratch folder is removed after the commit. So a job that is killed before it finds its ranks finished.
+    `beside` maps the scratch files to these names, and `known` has the entries of those that ranks wrote. They keep
+    their first names too, until the scratch folder is removed after the commit. So a job that is killed before it finds
+    its ranks finished.
     """
     for scratch, name in beside.items():
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
@@ -268,7 +269,8 @@ def keep(folder: Path, beside: Mapping[str, str], known: Mapping[str, Mapping[st
             os.link(folder / scratch, folder / name)
         except OSError:  # a file system without links
             shutil.copyfile(folder / scratch, folder / name)
-    return sorted((dict(known[scratch]) | {"path": name} for scratch, name in beside.items()), key=itemgetter("path"))
+    entries = {name: known.get(scratch) or _entry(folder, name, None) for scratch, name in beside.items()}
+    return sorted((dict(entry) | {"path": name} for name, entry in entries.items()), key=itemgetter("path"))
 
 
 def damaged_files(artifact: Artifact, *, reads: bool = True, judged: str | None = None) -> list[str]:

@@ -115,6 +115,7 @@ class Job:
     code_revision: str = ""
     replaces: tuple[str, ...] = ()  # record digests of the lost or damaged artifact that this job makes again
     on_the_way: tuple[Job, ...] = ()  # jobs whose artifacts this one makes too, before its own
+    goes_on_from: InputArtifact | None = None  # the kept step whose state spares the way to it; None: from step 0
 
     def settings_as(self, cls: type[T], key: str = "") -> T:
         """Return the settings, or the section `key` of them, as the frozen record `cls`."""
@@ -233,7 +234,7 @@ class Outcome:
     """The result of a stage: files, counts, metrics, gates and notes.
 
     `files` are paths relative to the output folder; inputs of other stages are read from these alone. `beside`
-    maps scratch files that ranks wrote to the names under which the artifact keeps them for later jobs of the stage.
+    maps scratch files to the names under which the artifact keeps them for later jobs of the stage.
     They are in its record but not in its digest, and may be absent: no result depends on them.
     """
 

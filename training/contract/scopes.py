@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from training.recipe.recipe import Recipe
 
 KEPT_STEPS = "kept_steps"
+AVERAGE = "average"  # the part of a name, as in `kitchen@average`, that means the average of kept steps
+AVERAGED_MODEL = "averaged_model"
+OPTIMIZER_FOLDER = "optimizer"  # of a kept step whose training can go on from it
 
 
 def asks_for(recipe: Recipe, *sections: str) -> bool:
@@ -24,6 +27,16 @@ def asks_for(recipe: Recipe, *sections: str) -> bool:
 def step_part(step: int) -> str:
     """Return the part of a partition's key that names a kept step, such as `step-500`."""
     return f"step-{step}"
+
+
+def begins_with_step(recipe: Recipe) -> bool:
+    """Whether fine-tuning begins with a kept step; then the step is the base model of all that is made later."""
+    return recipe.sft.from_step is not None
+
+
+def begins_with_whole(recipe: Recipe) -> bool:
+    """Whether the base model of all that is made later is that of the whole training."""
+    return not begins_with_step(recipe)
 
 
 def last_model(recipe: Recipe) -> str:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from training.recipe.recipe import Recipe
 
 Scope = Literal["snapshot", "recipe", "rung", "step", "section"]
-Which = Literal["same", "earlier", "every", "quality", "tokenizer"]
+Which = Literal["same", "earlier", "every", "quality", "tokenizer", "sft", "averaged"]
 Unnamed = Literal["all", "none"]
 Settings = Callable[["Recipe", str], dict[str, Any]]
 """A function of a recipe and a partition's snapshot or rung ("" for an asset of the whole recipe). It returns the
@@ -85,7 +85,8 @@ class Input:
 
     `same`: the same partition, or that of the whole recipe. `earlier`: this snapshot and the snapshots before it.
     `every`: all snapshots (or rungs) of the recipe. `quality` and `tokenizer`: the snapshots listed in that section
-    of the recipe.
+    of the recipe. `sft`: the kept step `sft.from_step`. `averaged`: the kept
+    steps of `pretrain.keep.average`.
 
     `when` returns whether a recipe reads the asset; None means that every recipe does. An optional asset that a
     recipe does not have is skipped.

@@ -69,13 +69,13 @@ class _Begun:
 
 
 class Store:
-    """The checkpoints in a folder.
+    """The checkpoints in a folder, which are also sent to the root's store unless `is_sent` is False.
 
     At most one is being written at a time, and every process must call the same methods.
     """
 
-    def __init__(self, folder: Path, world: World, *, kept: int = KEPT) -> None:
-        self.folder, self.world, self.kept = folder, world, kept
+    def __init__(self, folder: Path, world: World, *, kept: int = KEPT, is_sent: bool = True) -> None:
+        self.folder, self.world, self.kept, self._is_sent = folder, world, kept, is_sent
         self._sender = StateSender(folder.parent.parent)  # of the artifact, in whose scratch folder the store's is
         self._copies: dict[str, Tensor] = {}
         self._places: dict[str, TensorPlace] = {}
@@ -161,11 +161,12 @@ class Store:
         if not self.world.is_first:
             return ""
         try:
-            _publish(self._temporary(begun.step), self.folder / _name(begun.step))
+            _publish(self._temporary(begun.step), self.folder / checkpoint_name(begun.step))
         except OSError as error:
             return str(error)
         self._prune(begun)
-        self._sender.send(begun.step)
+        if self._is_sent:
+            self._sender.send(begun.step)
         return ""
 
     def tell_failed(self, tell: Callable[[str], None]) -> bool:
@@ -217,7 +218,7 @@ class Store:
             self._error = error
 
     def _temporary(self, step: int) -> Path:
-        return self.folder / f".{_name(step)}.tmp"
+        return self.folder / f".{checkpoint_name(step)}.tmp"
 
     def _prune(self, begun: _Begun) -> None:
         """Remove old checkpoints, but keep the newest ones and those that a rollback may need.
@@ -382,7 +383,8 @@ def checkpoints(folder: Path) -> list[Path]:
     return sorted(folder.glob("step-*"), reverse=True)
 
 
-def _name(step: int) -> str:
+def checkpoint_name(step: int) -> str:
+    """Return the name of the folder of a checkpoint."""
     return f"step-{step:08d}"
 
 

@@ -67,7 +67,7 @@ class PretrainRecipe:
     def __post_init__(self) -> None:
         self._check_settings()
         _ = self.batches  # checks itself
-        _ = self.kept_steps  # checks itself
+        self._check_averaged()
 
     def _check_settings(self) -> None:
         if self.compute_budget is not None and (self.tokens != "auto" or self.compute_budget <= 0):
@@ -92,6 +92,13 @@ class PretrainRecipe:
         self._parts.check_used([self.optimizer, self.loss], OPTIMIZERS, LOSSES)
         _ = self.own_settings, self.chosen_loss  # check themselves
 
+    def _check_averaged(self) -> None:
+        kept, known = self.kept_steps, ", ".join(map(str, self.kept_steps)) or "none"
+        if other := sorted(set(self.averaged_steps) - set(kept)):
+            raise RecipeError(f"pretrain.keep.average.steps: {other[0]} is not kept; kept is {known}")
+        if self.keep.average.steps and len(self.averaged_steps) < 2:
+            raise RecipeError(f"pretrain.keep.average: {len(self.averaged_steps)} kept; an average needs two steps")
+
     @property
     def kept_steps(self) -> tuple[int, ...]:
         """The steps after which the model is kept. Raise RecipeError if the training cannot keep them."""
@@ -105,6 +112,11 @@ class PretrainRecipe:
                 " would have kept a step that it then takes otherwise"
             )
         return self.keep.steps_of(self.batches.steps)
+
+    @property
+    def averaged_steps(self) -> tuple[int, ...]:
+        """The kept steps that are averaged, ascending."""
+        return self.keep.averaged(self.kept_steps)
 
     @property
     def batches(self) -> BatchesRecipe:

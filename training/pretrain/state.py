@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch.optim import Optimizer
@@ -135,15 +135,19 @@ class State:
 
     # Saving and resuming
 
-    def save(self) -> None:
-        """Begin to write a checkpoint of the state before the present step."""
+    def save(self, store: checkpoint.Store | None = None) -> None:
+        """Begin to write a checkpoint of the state before the present step.
+
+        It goes into the run's store, or into `store` without the seconds, so that each run writes the same bytes.
+        """
         spikes, step = self.recipe.spikes, self.position.step
-        self._kept.begin(
+        position = self.position if store is None else replace(self.position, seconds=0.0, watching_seconds=0.0)
+        (store or self._kept).begin(
             step=step,
             tensors=checkpoint.pack(self.model, self.optimizers),
             own=checkpoint.pack_own(self.world),
             state={
-                "position": write_record(self.position),
+                "position": write_record(position),
                 "ledger": write_record(self.ledger.entries),
                 **self._identity(),
             },

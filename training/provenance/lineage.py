@@ -17,7 +17,8 @@ from training.contract.artifact import Artifact, Damaged
 from training.contract.job import DataError, InputArtifact
 from training.contract.scopes import KEPT_STEPS
 from training.order.batches import PLAN_FILE, Plan, read_plan
-from training.order.ledger import LEDGER_FILE, Ledger, LedgerEntry, read_ledger
+from training.order.later_steps import ledger_before
+from training.order.ledger import LEDGER_FILE, Ledger, read_ledger
 from training.provenance.file_verification import sound
 from training.provenance.index import Index, check_index
 from training.provenance.layout import FILES
@@ -217,9 +218,7 @@ def _ledger_of(node: Node, plan: Plan) -> Ledger:
     ledger = read_ledger(sound(item, LEDGER_FILE).parent) if LEDGER_FILE in item.files() else Ledger()
     if node.item.asset != KEPT_STEPS:
         return ledger
-    first, last = item.record()["settings"]["kept"]["step"], plan.record.steps - 1
-    later = {"onset": first, "seen_at": first, "loss": None, "gradient_norm": None}
-    return ledger.with_entry(LedgerEntry(first=first, last=last, reason="later", **later))
+    return ledger_before(ledger, item.record()["settings"]["kept"]["step"], steps=plan.record.steps)
 
 
 def _is_plan(node: Node) -> bool:

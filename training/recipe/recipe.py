@@ -46,7 +46,12 @@ from training.recipe.settings.withdrawals import WithdrawalRecipe
 
 # Sections for further models and texts that are made from the recipe's own model. A recipe that is derived for a rung,
 # a reference or a long-context model has them empty.
-OF_ONE_MODEL = {"ladder": LadderRecipe(), "long_context": LongContextRecipe(), "synthesis": SynthesisRecipe()}
+OF_ONE_MODEL = {
+    "ladder": LadderRecipe(),
+    "long_context": LongContextRecipe(),
+    "synthesis": SynthesisRecipe(),
+    "sft": {"from_step": None},
+}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -92,6 +97,7 @@ class Recipe:
             self._check_later_stages,
             self._check_scores,
             self._check_long_context,
+            self._check_from_step,
             *(self._corpus_checks() if self.has_corpus else ()),
         )
         for rung in self.ladder.rungs:
@@ -296,6 +302,18 @@ class Recipe:
         if not self.pretrain.objective.is_causal:
             raise RecipeError(f"long_context: pretrain.objective {self.pretrain.objective.kind} hears no questions")
         _ = self.in_long_context()  # checks itself
+
+    def _check_from_step(self) -> None:
+        """Raise RecipeError if `sft.from_step` names no step that fine-tuning can begin with."""
+        step, kept = self.sft.from_step, self.pretrain.kept_steps
+        if step is None:
+            return
+        if not self.sft.data or self.long_context.tokens:
+            why = "long_context trains the whole base model" if self.sft.data else "sft.data names no conversations"
+            raise RecipeError(f"sft.from_step={step}: without effect, because {why}; null is right")
+        if step not in kept:
+            known = ", ".join(map(str, kept)) or "none"
+            raise RecipeError(f"sft.from_step={step}: pretrain.keep keeps no such step; it keeps {known}")
 
     def in_long_context(self) -> Recipe:
         """Return this recipe with the model, batches and token budget of its long-context stage."""

@@ -18,7 +18,6 @@ from resources.tracking.reports import Tracking
 from training.contract.artifact import Artifact, write_json, written
 from training.contract.files.writing import at_once
 from training.contract.job import DataError
-from training.contract.scopes import KEPT_STEPS
 from training.contract.user_input.places import local_path
 from training.data.checksum_cache import known_under
 from training.provenance.lineage import Lineage, lineage_of
@@ -143,6 +142,6 @@ def _model(name: str, root: Path, tracking: Tracking) -> Artifact:
     """Return the model that is meant. Raise DataError for anything that is no model."""
     with known_under(root):
         made = meant(name, root, versions_of(tracking)).made
-    if len(made) != 1 or made[0].record["asset"] not in (attested := (*MODELS, KEPT_STEPS)):
-        raise DataError(f"{name}: is no model; an attestation is about one of {', '.join(attested)}")
+    if len(made) != 1 or made[0].record["asset"] not in MODELS:
+        raise DataError(f"{name}: is no model; an attestation is about one of {', '.join(MODELS)}")
     return made[0]

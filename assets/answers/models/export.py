@@ -17,11 +17,12 @@ from training.contract.files.checksums import digest_of
 from training.contract.files.objects import Objects
 from training.contract.job import DataError, InputArtifact
 from training.contract.records import no_such
-from training.contract.scopes import KEPT_STEPS, last_model
+from training.contract.scopes import AVERAGE, AVERAGED_MODEL, KEPT_STEPS, last_model
 from training.provenance.lineage import lineage_of
 
 CORPUS, SCORES = "decontaminated_documents", "model_scores"
-MODELS = ("aligned_model", "sft_model", "long_context_model", "base_model", KEPT_STEPS)
+OF_STEPS = (KEPT_STEPS, AVERAGED_MODEL)  # nothing scores them in a run
+MODELS = ("aligned_model", "sft_model", "long_context_model", "base_model", *OF_STEPS)
 
 
 def export(
@@ -36,13 +37,15 @@ def export(
 ) -> list[str]:
     """Write an asset of a recipe (by default its last model) to `target`, and return the names of the files.
 
-    `step` is the part of a kept step, such as `step-500`, which is written instead, without scores.
+    `step` is the part of a kept step, such as `step-500`, or `average`, which is written instead, without scores.
     A model has its attestation beside it and, with a key, is signed. Raise DataError if the asset is no model and no
     corpus, if it is not made, if `target` is not empty, if the key cannot be used, or if Dagster, MLflow or descendants
     know another record of what is exported, of a model's card and scores, or of anything behind them. `named` is the
     name or path by which a person gave the recipe. In a store, an export of the same that was killed is gone on with.
     """
     recipe = comparison.recipe
+    if step == AVERAGE:
+        asset, step = asset or AVERAGED_MODEL, ""
     if step and asset not in ("", KEPT_STEPS):
         raise DataError(f"export: {step} is one of the base model; leave out --asset {asset}")
     asset = asset or (KEPT_STEPS if step else last_model(recipe))
@@ -65,7 +68,7 @@ def export(
     sources = [one.uri for one in (*recipe.sft.data, *recipe.preferences.data)]
     model = comparison.made(asset, partition_key(recipe, step), named=named)
     card = comparison.made("model_card", recipe.name, named=named)
-    scored = not step and recipe.evaluation.suites and (SCORES, recipe.name) in comparison.cells
+    scored = asset not in OF_STEPS and recipe.evaluation.suites and (SCORES, recipe.name) in comparison.cells
     scores = comparison.made(SCORES, recipe.name, named=named) if scored else None
     _check_witnessed(comparison, tracking, model, card, *([scores] if scores else []))
     lineage = lineage_of(comparison.root, model)

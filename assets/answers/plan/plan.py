@@ -162,14 +162,17 @@ def _asset(
 def _steps_again(comparison: Comparison, seconds: float | None) -> dict[tuple[str, str], float | None]:
     """Return the seconds of each missing kept step, given those of the base model's training.
 
-    They are none on the way of that training. Once it is made, one training up to the last missing step makes them all.
+    They are none on the way of that training. Once it is made, one training up to the last missing step makes all that
+    it passes; it goes on from the nearest kept state.
     """
     batches, base = comparison.recipe.pretrain.batches, comparison.cells["base_model", comparison.recipe.name]
     missing = [cell for cell in comparison.cells.values() if cell.asset == KEPT_STEPS and cell.state != "made"]
     found: dict[tuple[str, str], float | None] = {cell.key: 0.0 for cell in missing}
-    if base.state == "made" and missing:  # the last step is listed first
-        step = missing[0].settings["kept"]["step"]
-        found[missing[0].key] = None if seconds is None else seconds * step / batches.steps
+    passed = batches.steps
+    for cell in missing if base.state == "made" else ():  # the last step is listed first
+        if (step := cell.kept_step) <= passed:
+            passed = comparison.step_before(cell)
+            found[cell.key] = None if seconds is None else seconds * (step - passed) / batches.steps
     return found
 
 
@@ -307,6 +310,7 @@ def _training(
         moments, trained = {}, trainings[-1]
     flops = training_operations(shape, batches.phases if batches else ())
     fitting = layouts(trained, size, gpu, mfu=mfu)[:SHOWN_LAYOUTS] if gpu else []
+    steps = len(recipe.pretrain.kept_steps)
     held, why_not = measured_training(recipe, size) if measures and moments else ({}, "")
     model = _model(
         cell,
@@ -320,7 +324,13 @@ def _training(
         steps=batches.steps if batches else None,
         flops=flops or None,
         time=_training_time(cell, trainings, batches, size, gpu, mfu, flops, comparison),
-        disk=disk_bytes(shape, recipe.pretrain, kept=KEPT_CHECKPOINTS, steps=len(recipe.pretrain.kept_steps)),
+        disk=disk_bytes(
+            shape,
+            recipe.pretrain,
+            kept=KEPT_CHECKPOINTS,
+            steps=steps,
+            states=steps * recipe.pretrain.keep.optimizer,
+        ),
         layouts=[_layout(*fit) for fit in fitting],
         measured=held,
         not_measured=why_not,

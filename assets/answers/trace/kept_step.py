@@ -1,4 +1,4 @@
-"""The model that a recipe kept after a step, by its name, such as `kitchen@step-500`."""
+"""The model that a recipe kept after a step, or the average of such, by its name: `kitchen@step-500`."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ from assets.state.recipe_folders import find_recipe, load_recipe, recipe_folders
 from training.contract.artifact import Artifact
 from training.contract.job import DataError
 from training.contract.records import RecipeError, no_such
-from training.contract.scopes import KEPT_STEPS
+from training.contract.scopes import AVERAGE, AVERAGED_MODEL, KEPT_STEPS
 from training.provenance.lineage import Lineage, artifacts_under, lineage_of
 from training.provenance.trace import Tracer
 
-NAME = re.compile(r"(?!models:)(?P<recipe>[^@]+)@(?P<part>step-\d+)")
+NAME = re.compile(r"(?!models:)(?P<recipe>[^@]+)@(?P<part>step-\d+|average)")
 
 
 def recipe_and_step(name: str) -> tuple[str, str]:
-    """Return the recipe and the part of a name such as `kitchen@step-500`; the name and "" if it names no step."""
+    """Return the recipe and the part of a name such as `kitchen@step-500`; the name and "" if it has no such part."""
     found = NAME.fullmatch(name)
     return (name, "") if found is None else (found["recipe"], found["part"])
 
 
 def kept_step(name: str, root: Path) -> Artifact | None:
-    """Return the model of a name such as `kitchen@step-500`; None if it names no step of a recipe.
+    """Return the model of a name such as `kitchen@step-500` or `kitchen@average`; None if it names none of a recipe.
 
-    Raise DataError if the recipe does not keep the step, or if it is not made.
+    Raise DataError if the recipe does not keep the step or averages none, or if the model is not made.
     """
     (named, part), folders = recipe_and_step(name), recipe_folders(root)
     if not part:
@@ -39,6 +39,10 @@ def kept_step(name: str, root: Path) -> Artifact | None:
     except RecipeError:
         return None  # it may be an alias in the registry
     recipe = load_recipe(named, folders)
+    if part == AVERAGE:
+        if not recipe.pretrain.averaged_steps:
+            raise DataError(f"{named} averages no steps (pretrain.keep.average)")
+        return compare(recipe, root, skip_unavailable=True).made(AVERAGED_MODEL, recipe.name, named=named)
     if part not in (kept := parts_of(CHAIN[KEPT_STEPS], recipe)):
         raise DataError(no_such(f"{named} keeps no {part} (pretrain.keep)", part, kept))
     return compare(recipe, root, skip_unavailable=True).made(KEPT_STEPS, partition_key(recipe, part), named=named)

@@ -27,7 +27,7 @@ from training.contract.artifact import Artifact
 from training.contract.files.stored_root import bring_records
 from training.contract.job import DataError, RefusedInput
 from training.contract.records import RecipeError
-from training.contract.scopes import last_model
+from training.contract.scopes import AVERAGED_MODEL, KEPT_STEPS, last_model
 from training.data.address_lists import DOCUMENT_ID, target_of
 from training.data.checksum_cache import known_under
 from training.posttrain.rows.sorting import HELD_OUT_FILE
@@ -38,7 +38,7 @@ from training.provenance.text.asked import LEAST_TOKENS, trace_text
 from training.provenance.trace import Tracer
 
 ARTIFACT = re.compile(r"(?P<asset>[a-z_]+)/(?P<fingerprint>[0-9a-f]{6,32})")
-MODELS = ("aligned_model", "sft_model", "long_context_model", "base_model", "adopted_model")
+MODELS = ("aligned_model", "sft_model", "long_context_model", "base_model", KEPT_STEPS, AVERAGED_MODEL, "adopted_model")
 TENANTS = 3  # names below a public suffix that a refusal mentions
 LINEAGE, STEP, URL, DOMAIN, DOCUMENT, TEXT = "lineage", "step", "url", "domain", "document", "text"
 

@@ -16,6 +16,7 @@ from typing import Any
 from evaluation.hub.pages_read import Reading
 from evaluation.hub.sourced import OPT_OUTS, POST_TRAINED, Cell, Cited, Origin, derived, honoured, total
 from evaluation.report.truth_comparison import Record, of_asset
+from training.contract.scopes import KEPT_STEPS
 from training.recipe.recipe import Recipe
 
 SUMMARY_FILE = "training_summary.md"
@@ -165,7 +166,7 @@ def _dependencies(facts: _Facts) -> list[Cell]:
 
 def _names(facts: _Facts) -> list[Cell]:
     digests: list[Cell] = []
-    for asset in ("aligned_model", "sft_model", "long_context_model", "base_model"):
+    for asset in ("aligned_model", "sft_model", "long_context_model", "base_model", KEPT_STEPS):
         if origins := facts.origins(asset):
             digests = [derived(f"{asset} {one.record['digest']}", one.value_at("digest")) for one in origins]
             break

@@ -7,6 +7,7 @@ import pytest
 from tests.training.pretrain import tiny
 from training.contract.files.writing import Unsealed, write_sealed
 from training.order import batches
+from training.order.later_steps import ledger_before
 from training.order.ledger import Ledger, LedgerEntry, keep_ledger, read_ledger, write_ledger
 
 
@@ -26,6 +27,12 @@ def test_a_ledger_empties_the_steps_that_it_holds(chain):
     )
     assert batches.documents_at(chain.plan, 4, ledger) == [] != batches.documents_at(chain.plan, 4)
     assert batches.index(chain.plan, 8, ledger) == batches.index(chain.plan, 8)
+
+
+def test_of_the_model_before_a_step_all_later_ones_are_in_the_ledger():
+    ledger = ledger_before(Ledger((entry(3, 4),)), 7, steps=10)
+    assert ledger.steps == [3, 4, 7, 8, 9] and ledger.reasons(7) == {"later"} and 6 not in ledger
+    assert ledger_before(ledger, 10, steps=10) == ledger
 
 
 @pytest.mark.parametrize("write", [write_ledger, keep_ledger])

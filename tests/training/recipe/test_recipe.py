@@ -44,6 +44,15 @@ def test_a_rung_warms_its_batch_up_over_the_same_share_of_its_budget(tmp_path):
         ("extends: kitchen\nname: x\ntokenizer: {snapshots: [other]}\n", "is not a snapshot of this recipe"),
         ("extends: kitchen\nname: x\nsnapshots: [{name: a, source: warc}]\n", "needs at least one path"),
         (
+            "extends: kitchen\nname: x\nsft: {from_step: 5}\npretrain: {keep: {steps: [3, 7]}}\n",
+            "sft.from_step=5: pretrain.keep keeps no such step; it keeps 3, 7",
+        ),
+        (
+            "extends: kitchen\nname: x\nsft: {from_step: 3, data: []}\npreferences: {data: []}\n"
+            "promote: {min_scores: {}}\npretrain: {keep: {steps: [3, 7]}}\n",
+            "sft.from_step=3: without effect, because sft.data names no conversations; null is right",
+        ),
+        (
             "extends: kitchen\nname: x\nshards: {buckets: perplexity}\nfilter: {rules: []}\n",
             "needs 'perplexity' in filter.rules",
         ),

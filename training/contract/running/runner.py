@@ -112,12 +112,13 @@ def _commit_part(
         outcome = with_numerics(job, stage, make(own), work)
     finally:
         own.progress.close()
-    files, seconds = artifact.manifest(folder, outcome.files, {}), time.monotonic() - started
+    files, beside = artifact.manifest(folder, outcome.files, {}), artifact.keep(folder, outcome.beside, {})
+    seconds = time.monotonic() - started
     code = made_by.recorded(work, *modules_of(stage, job.settings), ranks=[])
-    store_files(folder, files)
+    store_files(folder, [*files, *beside])
     node_hours = node_hours_of(job, stage, seconds, 0.0)
     spent = {"seconds": seconds, "node_hours": node_hours, "cpu_before": before}
-    commit(job, outcome, folder, lease, files=files, code=code, ranks={}, **spent)
+    commit(job, outcome, folder, lease, files=files, code=code, ranks={"beside": beside} if beside else {}, **spent)
 
 
 def _run_and_commit(

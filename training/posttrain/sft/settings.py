@@ -19,6 +19,7 @@ class SftRecipe:
     """
 
     data: tuple[TextSourceRecipe, ...]
+    from_step: int | None = None  # the kept step of pretraining to begin with; None: the model after the last step
     chat_template: str = "pedigree"
     system_prompt: str | None = None  # None: no system message is added
     epochs: float = 2.0

@@ -13,6 +13,7 @@ from typing import Any
 
 from training.contract.job import Counts, DataError, Gate, Job, Outcome, Work
 from training.contract.process.lean import uncollected
+from training.contract.scopes import KEPT_STEPS
 from training.generate.chat_template import template_digest
 from training.generate.passes.compact import why_padded
 from training.generate.passes.pass_rows import MERGED_ROWS, SAMPLE_ROWS, passes
@@ -82,8 +83,8 @@ def run(job: Job, work: Work) -> Outcome:
 
 
 def _base(job: Job) -> Path:
-    """Return the folder of the model with which training begins: the base, the long-context or an adopted model."""
-    return job.input_of("base_model", "long_context_model", "adopted_model").file(MODEL_FOLDER)
+    """Return the folder of the model with which training begins: the base, a kept step of it, or a later model."""
+    return job.input_of("base_model", KEPT_STEPS, "long_context_model", "adopted_model").file(MODEL_FOLDER)
 
 
 def fitting(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from training.contract.blocking_checks import CLEAN_DATA
-from training.contract.scopes import asks_for
+from training.contract.scopes import KEPT_STEPS, asks_for, begins_with_step, begins_with_whole
 from training.contract.stage import Asset, Input, Stage
 from training.data.sections import sections
 from training.posttrain.passed_through import check_passed_through, shape_trained
@@ -28,8 +28,8 @@ SFT = Stage(
 
 
 def _stays_short(recipe: Recipe) -> bool:
-    """Whether fine-tuning begins with the base model, whose rows are short, as the recipe has no long-context stage."""
-    return not recipe.long_context.tokens
+    """Whether fine-tuning begins with the whole base model, as the recipe has no long-context stage and no step."""
+    return not recipe.long_context.tokens and begins_with_whole(recipe)
 
 
 def _begins_with_adopted(recipe: Recipe) -> bool:
@@ -57,6 +57,7 @@ ASSETS = (
         settings=sections("sft"),
         inputs=(
             Input(asset="base_model", when=_stays_short),
+            Input(asset=KEPT_STEPS, which="sft", when=begins_with_step),
             Input(asset="long_context_model"),
             Input(asset="adopted_model", when=_begins_with_adopted),
             Input(asset="instruction_data"),

@@ -303,13 +303,17 @@ def host_bytes(training: Pretraining, run: Any) -> Needed:
     }
 
 
-def disk_bytes(config: ModelConfig, recipe: PretrainRecipe, *, kept: int, steps: int = 0) -> Needed:
-    """Return the bytes of a training on disk: checkpoints, of which one is half written, the export, and kept steps."""
+def disk_bytes(config: ModelConfig, recipe: PretrainRecipe, *, kept: int, steps: int = 0, states: int = 0) -> Needed:
+    """Return the bytes of a training on disk: checkpoints, of which one is half written, the export, and kept steps.
+
+    `states` of them are kept with the optimizer's state.
+    """
     whole = FP32 * config.parameter_count
     held = whole + optimizer_bytes(config, recipe.optimizer_part) + (whole if recipe.average.kind != "none" else 0)
     checkpoints = kept + 1 + (OF_A_ROLLBACK if recipe.spikes.deviations else 0)
     steps_kept = {f"{steps} kept step{'s' if steps > 1 else ''}": steps * whole} if steps else {}
-    return {f"{checkpoints} checkpoints": checkpoints * held, "export": whole, **steps_kept}
+    states_kept = {f"{states} optimizer state{'s' if states > 1 else ''} of them": states * held} if states else {}
+    return {f"{checkpoints} checkpoints": checkpoints * held, "export": whole, **steps_kept, **states_kept}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -7,6 +7,7 @@ import math
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from importlib.metadata import version
@@ -52,6 +53,7 @@ from training.pretrain.models.families import inexpressible
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
 from training.pretrain.objectives.objective import Objective
 from training.pretrain.optim.averages import use_average
+from training.pretrain.parallel.alone import first_alone, launcher_store
 from training.pretrain.parallel.degrees import Degrees
 from training.pretrain.parallel.input_verification import check_by_share
 from training.pretrain.parallel.mesh import wholes
@@ -60,6 +62,7 @@ from training.pretrain.parallel.world import World, joined_world
 from training.pretrain.run import RunHooks, train
 from training.pretrain.samples import sampler
 from training.pretrain.settings import PretrainRecipe
+from training.pretrain.stages.kept_state import add_seconds, keeps_state, lay_state, moved_state, save_state
 from training.pretrain.step import Trainer
 from training.pretrain.watch.items import read_items
 from training.pretrain.watch.settings import WatchRecipe
@@ -113,7 +116,9 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
         computed = replace(recipe, precision="fp32") if fallback else recipe
         check_room(shape, computed, plan, job, world, taught_by)
         store = Store(work.scratch / CHECKPOINTS_FOLDER, world)
-        check_disk("pretrain", disk_bytes(shape, recipe, kept=store.kept, steps=_missing(job)), work.path)
+        check_disk("pretrain", disk_bytes(shape, recipe, kept=store.kept, **_missing(job)), work.path)
+        if job.goes_on_from is not None:
+            lay_state(job.goes_on_from, store, work)
         store.tidy()
         model = meta_decoder(shape)  # no process ever holds the whole model
         trainer = Trainer(
@@ -150,6 +155,7 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
         for line in broken:
             work.progress.message(f"a checkpoint is damaged: {line}", level="WARNING")
         resumed_at = trainer.state.position.step
+        add_seconds(job, trainer)
         sample = sampler(_tokenizer_folder(job), trainer) if job.run.text_samples else None
         if world.is_first and sample is None and job.run.text_samples:
             work.progress.message(
@@ -181,6 +187,7 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
             work.progress.phase(WRITING)
             if step_of(job) is None:
                 use_average(trainer.optimizers)
+            state = save_state(job, work, trainer)
             measured, compared = held_out(trainer), trained_logits(trainer)
             if watch.looks is not None and (answers := watch.looks.answers()):
                 step, steps = trainer.state.position.step, plan.record.steps
@@ -194,12 +201,14 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
                 return Outcome(files=())
             exported = export_model(job, work, trainer, weights)
         notes = _notes(trainer, broken, resumed_at)
-        return _finish(job, work, trainer, exported, compared, measured, notes, sidecars)
+        outcome = _finish(job, work, trainer, exported, compared, measured, notes, sidecars)
+        return replace(outcome, beside=moved_state(state, work))
 
 
-def _missing(job: Job) -> int:
-    """Return how many of the steps that are kept on the way are not committed yet."""
-    return sum(find(Path(one.output)) is None for one in job.on_the_way)
+def _missing(job: Job) -> dict[str, int]:
+    """Return how many steps are still to be kept on the way, and how many states, those of the job itself included."""
+    missing = [one for one in job.on_the_way if find(Path(one.output)) is None]
+    return {"steps": len(missing), "states": sum(keeps_state(one) for one in (*missing, job))}
 
 
 def step_of(job: Job) -> int | None:
@@ -214,17 +223,30 @@ def keep(job: Job, work: Work, trainer: Trainer, sidecars: Sidecars) -> None:
     """
     if trainer.world.first_said("there" if find(Path(job.output)) is not None else ""):
         return
+    state = save_state(job, work, trainer)
     measured, compared = held_out(trainer), trained_logits(trainer)
     weights = alive_through(wholes(trainer.model, trainer.pieces), trainer.alive)
 
     def made(own: Work) -> Outcome:
         exported = export_model(job, own, trainer, weights)
-        return _finish(job, own, trainer, exported, compared, measured, _notes(trainer, (), 0), sidecars)
+        outcome = _finish(job, own, trainer, exported, compared, measured, _notes(trainer, (), 0), sidecars)
+        return replace(outcome, beside=moved_state(state, own))
 
-    if trainer.world.is_first:
-        assert work.commit is not None, "the runner gives it"
-        work.commit(job, made)
-    deque(weights, maxlen=0)  # takes part in the messages by which the first process gets each weight
+    with _commit_alone(job, trainer):
+        if trainer.world.is_first:
+            assert work.commit is not None, "the runner gives it"
+            work.commit(job, made)
+        deque(weights, maxlen=0)  # takes part in the messages by which the first process gets each weight
+
+
+def _commit_alone(job: Job, trainer: Trainer) -> AbstractContextManager[None]:
+    """Return the context in which the first process commits a step, for as long as it takes."""
+    if trainer.world.size == 1:
+        return nullcontext()
+    seconds, is_first = job.run.hang_seconds, trainer.world.is_first
+    return first_alone(
+        launcher_store(seconds), job.fingerprint, is_first=is_first, alive=trainer.alive, seconds=seconds
+    )
 
 
 def looks_of(job: Job, trainer: Trainer) -> Looks | None:

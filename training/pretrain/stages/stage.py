@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from training.contract.blocking_checks import CLEAN_DATA
 from training.contract.model_files import model_digest
+from training.contract.scopes import AVERAGED_MODEL
 from training.contract.stage import Asset, Input, Stage
 from training.contract.user_input.places import local_path
 from training.data.sections import sections, with_parts
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 PRETRAIN = Stage(
     name="pretrain",
-    version="14",
+    version="15",
     module="training.pretrain.stages.pretrain",
     parts=(
         ("training.pretrain.losses.terms", "all"),
@@ -33,11 +34,18 @@ PRETRAIN = Stage(
     distributed=True,
     by_a_model=True,
     locations=(("teacher", "path"),),
-    context=("watch",),
+    context=("watch", "optimizer"),
+)
+AVERAGE = Stage(
+    name="average",
+    version="1",
+    module="training.pretrain.stages.average",
+    libraries=("torch",),
+    kinds=("pytorch", "safetensors"),
 )
 DOREMI = Stage(
     name="doremi",
-    version="12",
+    version="13",
     module="training.pretrain.stages.doremi",
     parts=(
         ("training.pretrain.losses.terms", "all"),
@@ -50,7 +58,7 @@ DOREMI = Stage(
 )
 EXTEND = Stage(
     name="extend",
-    version="14",
+    version="15",
     module="training.pretrain.stages.long_context",
     parts=(
         ("training.pretrain.losses.terms", "all"),
@@ -86,9 +94,16 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
 
 
 def _of_step(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Return the settings of the base model, and the step after which it is kept; `part` is as `step-500`."""
-    unwatched = replace(recipe, pretrain=replace(recipe.pretrain, watch=WatchRecipe(), keep=KeepRecipe()))
-    return _settings(unwatched, "") | {"kept": {"step": int(part.removeprefix("step-"))}}
+    """Return the settings of the base model, and the step after which it is kept; `part` is as `step-500`, or empty."""
+    unwatched = replace(recipe, pretrain=replace(recipe.pretrain, watch=WatchRecipe()))
+    kept: dict[str, Any] = {"kept": {"step": int(part.removeprefix("step-"))}} if part else {}
+    return _settings(unwatched, "") | kept | ({"optimizer": True} if recipe.pretrain.keep.optimizer else {})
+
+
+def _of_average(recipe: Recipe, part: str) -> dict[str, Any]:
+    """Return how the kept steps are averaged. Which ones they are is said by the inputs."""
+    del part
+    return {"average": replace(recipe.pretrain.keep.average, steps="all")}
 
 
 def _of_rung(recipe: Recipe, rung: str) -> dict[str, Any]:
@@ -160,6 +175,16 @@ ASSETS = (
         settings=_of_step,
         inputs=(Input(asset="training_plan"), *_TOKENS, Input(asset="adopted_model")),
         guards=(*CLEAN_DATA, Input(asset="base_model")),
+    ),
+    Asset(
+        name=AVERAGED_MODEL,
+        stage=AVERAGE,
+        description="The mean of the weights of kept steps, uniform or with weights that fall with their distance.",
+        group="pretraining",
+        scope="section",
+        sections=("pretrain.keep.average.steps",),
+        settings=_of_average,
+        inputs=(Input(asset="kept_steps", which="averaged"),),
     ),
     Asset(
         name="reference_model",

@@ -13,6 +13,7 @@ from training.contract.job import DataError
     [
         ("kitchen@step-500", ("kitchen", "step-500")),
         ("recipes/own.yaml@step-5", ("recipes/own.yaml", "step-5")),
+        ("kitchen@average", ("kitchen", "average")),
         ("kitchen", ("kitchen", "")),
         ("kitchen@champion", ("kitchen@champion", "")),
         ("models:/kitchen@step-500", ("models:/kitchen@step-500", "")),
@@ -26,6 +27,8 @@ def test_behind_another_name_it_is_left_to_the_registry_and_a_step_that_is_not_k
     assert kept_step("a-registered-model@step-5", tmp_path) is None
     with pytest.raises(DataError, match=r"kitchen keeps no step-5 \(pretrain.keep\); there are none"):
         kept_step("kitchen@step-5", tmp_path)
+    with pytest.raises(DataError, match=r"kitchen averages no steps \(pretrain.keep.average\)"):
+        kept_step("kitchen@average", tmp_path)
 
 
 def steps(**read):

@@ -15,6 +15,7 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import AbstractContextManager
 from functools import partial
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from training.pretrain.capacity.divisible import check_degrees
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.decoder import Decoder
 from training.pretrain.parallel import audit
+from training.pretrain.parallel.alone import first_alone
 from training.pretrain.parallel.degrees import Degrees
 from training.pretrain.parallel.input_verification import own_share
 from training.pretrain.parallel.pipeline import schedule
@@ -350,6 +352,47 @@ def test_the_process_that_stopped_is_named_or_else_the_one_that_is_behind():
     assert "process 2 of 3 (host" in (said := said_by(Board(), counts=[4, 4, 4], silent=[2])) and "1 of 3" not in said
     assert "process 1 of 3 (host" in (said := said_by(Board(), counts=[4, 3, 4])) and "is behind" in said
     assert "same point" in said_by(Board(), counts=[4, 4, 4])
+
+
+def alone_for(seconds, work):
+    """What two watchdogs say while the first process does `work(dogs, said)` alone and the second one waits for it."""
+    board, said = dist.HashStore(), []
+    dogs = [Watchdog(board, rank=rank, size=2, seconds=seconds, end=said.append) for rank in (0, 1)]
+
+    def alone(rank: int) -> AbstractContextManager[None]:
+        return first_alone(board, "work", is_first=rank == 0, alive=dogs[rank].count, seconds=seconds)
+
+    def wait() -> None:
+        with alone(1):
+            pass
+
+    for dog in dogs:
+        dog.start()
+    waiting = threading.Thread(target=wait)
+    waiting.start()
+    with alone(0):
+        work(dogs, said)
+    waiting.join()
+    for dog in dogs:
+        dog.stop()
+    return said
+
+
+def test_what_the_first_process_does_alone_may_take_longer_than_the_limit():
+    def busy(dogs, said):
+        while dogs[1]._count < 12 and not said:  # the second one looks four times within the limit
+            sum(range(10_000))
+
+    assert alone_for(2.0, busy) == []
+
+
+def test_a_first_process_that_does_nothing_alone_is_said_to_hang():
+    def idle(dogs, said):
+        while not said:
+            time.sleep(0.05)
+
+    said = alone_for(0.4, idle)
+    assert all(one.startswith("no progress for") for one in said)
 
 
 @pytest.mark.parametrize("size", [3, 100])

@@ -16,8 +16,8 @@ from assets.state.chain import CHAIN, parts_of
 from assets.state.recipe_folders import load_recipe
 from tests.jobs import commit_by_hand
 from tests.training.pretrain import tiny
-from training.contract.artifact import decided_of, find
-from training.contract.job import write_job
+from training.contract.artifact import decided_of, find, problems_of
+from training.contract.job import InputArtifact, write_job
 from training.contract.records import RecipeError
 from training.contract.running.lease import Lease
 from training.contract.running.runner import run_job
@@ -94,6 +94,53 @@ def test_the_steps_after_a_kept_one_did_not_train_it(chain):
     assert training.ledger.reasons(3) == {"later"} and 2 not in training.ledger
 
 
+def with_state(job):
+    """The job of a kept step that also keeps the optimizer's state."""
+    return dataclasses.replace(job, settings=job.settings | {"optimizer": True})
+
+
+@pytest.fixture(scope="module")
+def stateful(chain, straight):
+    """A step with the optimizer's state beside it, as an input of another job."""
+    job = with_state(dataclasses.replace(straight.on_the_way[1], output=str(chain.root / "kept_steps" / "stateful")))
+    assert run_job(job, STAGES) == 0
+    made = find(Path(job.output))
+    called = {"asset": "kept_steps", "partition": job.partition, "fingerprint": job.fingerprint}
+    return InputArtifact(**called, digest=made.digest, path=job.output)
+
+
+def test_a_state_is_beside_the_step_and_the_step_is_the_same(chain, straight, stateful):
+    made = find(Path(stateful.path))
+    assert made.digest == find(Path(straight.on_the_way[1].output)).digest
+    assert {Path(one["path"]).parent.name for one in made.record["beside"]} == {"optimizer"} and not problems_of(made)
+    job = keeping(chain, "with-state")
+    job = dataclasses.replace(job, on_the_way=tuple(map(with_state, job.on_the_way)))
+    assert run_job(job, STAGES) == 0
+    on_the_way = find(Path(job.on_the_way[1].output))
+    assert (on_the_way.record["beside"], on_the_way.digest) == (made.record["beside"], made.digest)
+    assert find(Path(job.output)).digest == find(Path(straight.output)).digest
+    assert not Path(job.output, "scratch").exists() and not Path(job.on_the_way[1].output, "scratch").exists()
+
+
+@pytest.mark.parametrize("is_changed", [False, True])
+def test_a_later_step_from_a_kept_state_is_the_step_from_the_beginning(chain, straight, stateful, tmp_path, is_changed):
+    nine = kept(chain, straight, 9)
+    if not Path(nine.output).exists():
+        assert run_job(nine, STAGES) == 0
+    copy = shutil.copytree(stateful.path, tmp_path / "step")
+    if is_changed:
+        (copy / "optimizer" / "state.json").write_text("{}")
+    job = dataclasses.replace(
+        nine, output=str(tmp_path / "nine"), goes_on_from=dataclasses.replace(stateful, path=str(copy))
+    )
+    assert run_job(job, STAGES) == 0
+    ours, theirs = find(Path(job.output)), find(Path(nine.output))
+    assert ours.digest == theirs.digest and ours.record["metrics"]["steps"] == 9
+    assert ours.record["notes"].get("resumed_at_step") == (None if is_changed else 7)
+    said = Path(job.output, "messages.jsonl").read_text()
+    assert ("was changed; training begins at step 0" in said) == is_changed
+
+
 # Where a process dies: the function that it was about to call for so many times.
 DYING = """
 import importlib, os, signal, sys
@@ -140,6 +187,9 @@ def test_steps_that_do_not_fit_the_disk_are_refused_with_the_sum(chain, straight
     more = dataclasses.replace(job, on_the_way=(*job.on_the_way, kept(chain, chain.job("full"), 5)))
     with pytest.raises(RecipeError, match=r"export \S+ \+ 1 kept step \S+ = "):  # two are there already
         run_job(more, STAGES)
+    more = dataclasses.replace(job, on_the_way=(*job.on_the_way, with_state(kept(chain, chain.job("full"), 5))))
+    with pytest.raises(RecipeError, match=r"1 kept step \S+ \+ 1 optimizer state of them \S+ = "):
+        run_job(more, STAGES)
 
 
 def test_a_step_that_another_run_makes_is_left_to_it(chain):
@@ -184,6 +234,7 @@ def test_steps_are_kept_by_logarithm_by_number_or_by_name(settings, expected):
         ({"steps": (0, 3)}, {}, "pretrain.keep.steps: 0; at least 1 is right"),
         ({"every": 0}, {}, "pretrain.keep.every=0; at least 1 is right, or null for none"),
         ({"every": 2, "steps": "log"}, {}, "pretrain.keep: steps and every; name one of them"),
+        ({"optimizer": True}, {}, "pretrain.keep.optimizer: without effect, because no step is kept"),
         ({"every": 2}, {"tokens": "auto"}, "pretrain.keep: its steps are partitions; give pretrain.tokens a number"),
     ],
 )
