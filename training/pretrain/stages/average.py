@@ -86,8 +86,8 @@ def write_mean(folders: Sequence[Path], shares: Sequence[float], target: Path) -
 
 
 def _mean(name: str, given: Sequence[tuple[Path, Mapping[str, Any]]], shares: Sequence[float]) -> Tensor:
-    tensors = (tensor_of(folder, weights, name) for folder, weights in given)
-    total = torch.zeros((), dtype=torch.float64)
-    for tensor, share in zip(tensors, shares, strict=True):
-        total, dtype = total + share * tensor.double(), tensor.dtype
-    return total.to(dtype)
+    total, kind = torch.zeros((), dtype=torch.float64), torch.float32
+    for (folder, weights), share in zip(given, shares, strict=True):
+        tensor = tensor_of(folder, weights, name)
+        total, kind = total + share * tensor.double(), tensor.dtype
+    return total.to(kind)
