@@ -269,9 +269,13 @@ def _scaling(recipe: Recipe, part: str) -> dict[str, Any]:
 
 
 def _card(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Return the whole recipe except `automation`, `pretrain.watch` and `keep`, which do not change what is made."""
+    """Return the whole recipe except `automation`, `pretrain.watch` and `keep`, which do not change what is made.
+
+    The step with which fine-tuning begins is said to be kept.
+    """
     del part
-    plain = replace(recipe.pretrain, watch=WatchRecipe(), keep=KeepRecipe())
+    begin = (recipe.sft.from_step,) if recipe.sft.from_step else ()
+    plain = replace(recipe.pretrain, watch=WatchRecipe(), keep=KeepRecipe(steps=begin))
     return with_data(recipe, {"recipe": replace(recipe, automation=AutomationRecipe(), pretrain=plain)})
 
 

@@ -150,12 +150,3 @@ def test_the_average_of_the_steps_is_a_model_by_its_name(kept):
     assert scored.code == 0, scored.errors
     traced = pedigree("trace", f"{NAME}@average", "--step", "4", root=kept).answer
     assert (traced["training"], traced["trained"]) == ("kept_steps", True)
-
-
-def test_another_recipe_begins_with_a_step_by_its_address(kept):
-    name = "begins"
-    text = f"extends: {NAME}\nname: {name}\nsnapshots: []\nadopt: {{model: made://kept_steps/{NAME}@step-5/model}}\n"
-    text += f"pretrain: {{keep: {{steps: []}}}}\npromote: {{model_name: {name}}}\n"
-    (kept / "recipes" / f"{name}.yaml").write_text(text)
-    ran = pedigree("run", name, "--until", "adopted_model", root=kept)
-    assert ran.code == 0, ran.errors

@@ -108,7 +108,7 @@ def plan(
     for cell in comparison.cells.values():
         rows.append(_asset(cell, comparison.root, profile, predicted, rates))
         if cell.asset == "base_model":
-            predicted |= _steps_again(comparison, rows[-1]["seconds"])
+            predicted |= steps_again(comparison, rows[-1]["seconds"])
     for row in rows:
         for one in models:
             if (row["asset"], row["partition"]) == (one["asset"], one["partition"]) and one["time"]["seconds"] is None:
@@ -159,7 +159,7 @@ def _asset(
     }
 
 
-def _steps_again(comparison: Comparison, seconds: float | None) -> dict[tuple[str, str], float | None]:
+def steps_again(comparison: Comparison, seconds: float | None) -> dict[tuple[str, str], float | None]:
     """Return the seconds of each missing kept step, given those of the base model's training.
 
     They are none on the way of that training. Once it is made, one training up to the last missing step makes all that

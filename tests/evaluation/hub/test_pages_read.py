@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from evaluation.hub.pages_read import epochs_read, tokens_read
+from evaluation.hub.pages_read import _check_own_counts, epochs_read, tokens_read, trainings_of
+from tests.jobs import commit_by_hand
 from tests.training.pretrain import tiny
+from training.contract.artifact import find
+from training.contract.job import DataError
 from training.order.batches import Plan, index
 from training.order.ledger import Ledger, LedgerEntry
 from training.order.settings import MixturePhaseRecipe, MixtureRecipe
@@ -61,3 +65,26 @@ def test_every_epoch_is_named_once(plan):
         read = sum(phase.samples[number] * phase.sequence_length for phase in plan.phases)
         epochs = -(-read // source.capacity(plan.packing.length if plan.packing else 0))
         assert sorted(epoch for own, epoch in named if own == number) == list(range(epochs))
+
+
+def test_of_a_kept_step_the_card_counts_what_was_read_before_it(tmp_path: Path) -> None:
+    chain = tiny.TinyChain(tmp_path / "chain")
+    plan = find(Path(chain.plan_artifact.path))
+    named = {name: plan.record[name] for name in ("asset", "partition", "fingerprint", "digest")}
+    records, read = [(plan.path, dict(plan.record) | {"inputs": []})], {}
+    for asset, steps in (("kept_steps", 3), ("base_model", 12)):
+        (tmp_path / asset).mkdir()
+        (tmp_path / asset / "weights").write_text(asset)
+        settings = {"kept": {"step": steps}} if asset == "kept_steps" else {}
+        metrics = {"steps": steps, "tokens": steps * 256, "skipped_steps": 0}
+        commit_by_hand(tmp_path / asset, asset, settings=settings, metrics=metrics, inputs=[named])
+        records.append((tmp_path / asset, find(tmp_path / asset).record))
+    for training in trainings_of(records):
+        _check_own_counts(training)
+        read[training.asset] = tokens_read(training.plan, training.ledger)
+    assert read["base_model"].sum() > 3 * read["kept_steps"].sum() > 0
+    assert (read["base_model"] >= read["kept_steps"]).all()
+    step = trainings_of(records)[0]
+    step.model_from.record["metrics"]["steps"] = 4
+    with pytest.raises(DataError, match="kept_steps: counted 4 steps, its plan and ledger give 3"):
+        _check_own_counts(step)

@@ -1,0 +1,59 @@
+"""The kept step from whose optimizer state a step is made that is asked for later, and what that takes."""
+
+from __future__ import annotations
+
+import pytest
+
+from assets.answers.plan.plan import steps_again
+from assets.materialize.jobs import job_of, on_the_way_of
+from assets.state.compare import compare
+from assets.state.recipe_folders import load_recipe
+from resources.profile import load_profile
+from tests.assets.fabricate import make_all
+from training.contract.records import varied
+from training.contract.scopes import OPTIMIZER_FOLDER
+
+
+def keeping(*steps):
+    """The kitchen, with these steps kept."""
+    return varied(load_recipe("kitchen"), {"pretrain": {"keep": {"steps": steps}}})
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    """A root with the base model and its steps 5, 60 and 100, two of them with a state."""
+    root = tmp_path_factory.mktemp("root")
+    made = make_all(keeping(5, 60, 100), root)
+    for step in (5, 100):
+        artifact = made.cells["kept_steps", f"kitchen@step-{step}"].artifact
+        assert artifact is not None
+        (artifact.path / OPTIMIZER_FOLDER).mkdir()
+    return root
+
+
+def test_a_later_step_is_made_from_the_last_state_before_it_and_others_on_its_way(root):
+    comparison, size = compare(keeping(3, 7, 60, 100, 120, 150), root), load_profile("local").size_for("kept_steps")
+    found = {}
+    for step in (3, 7, 120, 150):
+        cell = comparison.cells["kept_steps", f"kitchen@step-{step}"]
+        begin = job_of(cell, comparison, size).goes_on_from
+        found[step] = (begin and begin.partition, [one.kept_step for one in on_the_way_of(cell, comparison)])
+    # Of step 5 the recipe says nothing any more, so its state is not looked for.
+    assert found == {
+        3: (None, []),
+        7: (None, [3]),
+        120: ("kitchen@step-100", []),
+        150: ("kitchen@step-100", [120]),
+    }
+
+
+def test_the_plan_counts_each_way_once_and_from_its_state(root):
+    recipe = keeping(3, 5, 7, 100, 120, 150)
+    steps = recipe.pretrain.batches.steps
+    told = steps_again(compare(recipe, root), 1.0 * steps)
+    assert {partition: seconds for (_, partition), seconds in told.items()} == {
+        "kitchen@step-150": 50.0,
+        "kitchen@step-120": 0.0,
+        "kitchen@step-7": 2.0,
+        "kitchen@step-3": 3.0,
+    }
