@@ -97,24 +97,8 @@ def paragraphs(text: str) -> str:
 
 
 COMMANDS = (  # in the order in which `pedigree --help` shows them
-    *(
-        run,
-        demo,
-        init,
-        show,
-        list_,
-        plan,
-        status,
-        why,
-        verify,
-        report,
-        register,
-        promote,
-        rollback,
-        inspect,
-        trace,
-        takedown,
-    ),
+    *(run, demo, init, show, list_, plan, status, why, verify, report),
+    *(register, promote, rollback, inspect, trace, takedown),
     *(chat, export, attest, evaluate, contamination, serve, compare_, gc, dev, doctor),
 )
 for command in COMMANDS:

@@ -163,10 +163,10 @@ class Comparison:
         return found
 
     def state_before(self, cell: Cell) -> Cell | None:
-        """Return the last kept step at or before that of `cell` whose optimizer state is there; None without one."""
-        kept = [one for one in self.cells.values() if one.asset == KEPT_STEPS and one.artifact is not None]
+        """Return the last kept step before that of `cell` whose optimizer state is there; None without one."""
+        kept = [one for one in self.cells.values() if one.asset == KEPT_STEPS and one.state == "made"]
         there = [one for one in kept if one.artifact and (one.artifact.path / OPTIMIZER_FOLDER).is_dir()]
-        before = [one for one in there if one.kept_step < cell.kept_step and one.state == "made"]
+        before = [one for one in there if one.kept_step < cell.kept_step]
         return max(before, key=lambda one: one.kept_step, default=None)
 
     def step_before(self, cell: Cell) -> int:
