@@ -81,8 +81,15 @@ def test_a_model_of_another_class_is_told_from_another_result(copy, recipe, monk
 
 # Plans of recipes with more than one model, which the stage `plan` makes as it makes the small kitchen's, the index of
 # synthetic rows, which the stage `index_rows` makes as it makes that of the small kitchen's rows, and the report on the
-# kept steps, of which the small kitchen has none.
-ELSEWHERE = ("ladder_plan", "reference_plan", "long_context_plan", "synthetic_row_index", "learning_curves")
+# kept steps and their average, of which the small kitchen has none.
+ELSEWHERE = (
+    "ladder_plan",
+    "reference_plan",
+    "long_context_plan",
+    "synthetic_row_index",
+    "learning_curves",
+    "averaged_model",
+)
 DATA = [
     name
     for name, declared in CHAIN.items()

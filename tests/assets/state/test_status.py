@@ -30,7 +30,7 @@ from training.recipe.recipe import SECTIONS
 LADDER = {"ladder_plan", "ladder_model", "scaling_fit"}  # only of recipes that have one
 MIXTURE = {"reference_plan", "reference_model", "mixture_weights"}  # likewise
 LONG = {"long_context_plan", "long_context_model"}
-STEPS = {"kept_steps", "step_scores", "learning_curves"}
+STEPS = {"kept_steps", "averaged_model", "step_scores", "learning_curves"}
 OPTIONAL = (
     LADDER | MIXTURE | LONG | STEPS | {"adopted_model", "prompt_data", "synthetic_text", "synthetic_row_index"}
 )  # only of recipes that ask for it
