@@ -16,8 +16,8 @@ from training.contract.user_input.places import local_path
 from training.data.exams.settings import ASKED_BY_HARNESS, BenchmarkRecipe
 from training.data.exams.task_files import asked_and_scored, check_own_task
 from training.data.sections import sections, with_data
-from training.order.held_out_needed import held_out_asked, held_out_there
 from training.order.settings import MixtureRecipe
+from training.pretrain.stages.held_out_needed import held_out_asked, held_out_there
 from training.pretrain.watch.divisors import DIVISORS
 from training.pretrain.watch.keep_settings import KeepRecipe
 from training.pretrain.watch.settings import WatchRecipe

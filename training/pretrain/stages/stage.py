@@ -11,7 +11,7 @@ from training.contract.scopes import AVERAGED_MODEL
 from training.contract.stage import Asset, Input, Stage
 from training.contract.user_input.places import local_path
 from training.data.sections import sections, with_parts
-from training.order.held_out_needed import held_out_asked, held_out_there
+from training.pretrain.stages.held_out_needed import held_out_asked, held_out_there
 from training.pretrain.stages.long_context_settings import LongContextRecipe
 from training.pretrain.watch.keep_settings import KeepRecipe
 from training.pretrain.watch.settings import WatchRecipe
