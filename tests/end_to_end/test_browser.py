@@ -58,7 +58,7 @@ def test_a_person_switches_the_sensor_on_and_sees_the_backfill_of_a_recipe_that_
         page.goto(f"{running.url}/runs/b/{backfill['id']}")
         page.get_by_text("100% completed").nth(len(backfill["assetSelection"]) - 1).wait_for()
         page.goto(f"{running.url}/assets/decontaminated_documents?view=automation")
-        page.get_by_text("1 requested").first.click()
+        page.locator("tr", has_text="1 requested").locator("button").click()
         page.get_by_text("it is missing or outdated").first.wait_for()  # a part of the condition
         page.goto(f"{running.url}/automation")
         page.get_by_role("link", name="new_snapshots").click()
