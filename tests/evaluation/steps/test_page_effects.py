@@ -64,6 +64,9 @@ def test_a_few_items_that_all_change_alike_have_an_interval_with_a_width():
     low, high = gain_interval([0.0, 0.0, 0.0], [1.0, 1.0])
     assert low < 1.0 <= high and high - low > 0.5
     assert gain_interval([0.0] * 200, [1.0] * 200)[0] > 0.9
+    answers = {step: {(f"i{n}", 0): {"score": float(n < 2 and step > 20)} for n in range(5)} for step in STEPS}
+    readings = {f"i{n}": [PageRead(document="p", step=25)] for n in range(2)}
+    assert effects_of(answers, readings, TOLD)["steps"][-1]["score"]["interval"] == gain_interval([0.0] * 3, [1.0] * 2)
 
 
 def test_each_reader_is_compared_with_its_own_step_before_and_what_has_none_is_counted():
