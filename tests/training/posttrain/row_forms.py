@@ -1009,6 +1009,12 @@ FORMS = (
         why_not="unread_field:conversation,original_response,rating_chosen,rating_rejected",
     ),
     Form(
+        name="pair, a conversation as the worse answer alone",
+        format="chosen_rejected",
+        row={"prompt": Q, "chosen": A, "rejected": [user(), answer(B)]},
+        why_not="prompts_differ",
+    ),
+    Form(
         name="Reasoning Gym",
         format="prompts",
         more={"prompt_field": "question"},

@@ -60,6 +60,14 @@ def test_numbers_of_rows_that_are_not_kept_stay_as_they_are_written(tmp_path):
     assert quarantined.endswith('"row": {"price": 1.10, "question": {"of": [6.02e23]}}}\n') and deep in dropped
 
 
+def test_a_line_that_is_no_row_is_quarantined_as_such(tmp_path: Path):
+    path = tmp_path / "rows.jsonl"
+    path.write_text('{"question": "q", "answer": "a"}\n{"question": "q", "ans')
+    data = [{"uri": str(path), "format": "question_answer"}]
+    record = tiny.run("instructions", tmp_path / "out", {"sft": {"data": data}})
+    assert (record["counts"]["kept"], record["counts"]["quarantined"]) == (1, {"unread_line": 1})
+
+
 def test_a_row_that_is_lost_on_the_way_is_missed(tmp_path, monkeypatch):
     monkeypatch.setattr(Sorter, "refuse", lambda *_: None)
     gate = tiny.gate(instructions(tmp_path), "counts_balance")

@@ -20,6 +20,7 @@ LEFT = {
     "form": "<button>Search</button><div hidden><form>All islands of the north <input></form></div>",
     "header": f"<header><button>News</button><div hidden>{ANSWER}</div></header>",
     "heading with other text": f"<h3>A bicycle?</h3><div hidden>{ANSWER}</div><div>It costs four crowns.</div>",
+    "behind one without a heading": f"A<div hidden>{ANSWER}</div><h3>B</h3><div hidden>{ANSWER}</div>More.",
     "no heading": f"<div>A bicycle?</div><div hidden>{ANSWER}</div>",
     "more than a heading": f"<div><h3>A bicycle?</h3>Yes.</div><div hidden>{ANSWER}</div>",
     "paragraph without a switch": f"<h3>A bicycle?</h3><p hidden>{ANSWER}</p>",
