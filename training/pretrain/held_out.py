@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from training.order.batches import Sample, held_out_bytes, held_out_samples
+from training.order.batches import Plan, Sample, held_out_bytes, held_out_samples
 from training.pretrain.models.account import evaluated_rows
 from training.pretrain.objectives.objective import Batch
 from training.pretrain.parallel.mesh import reshard
@@ -24,6 +24,16 @@ def held_out(trainer: Trainer) -> dict[str, float]:
     found = bits | {f"held_out_loss_{name}": value for name, value in losses(trainer).items()}
     reshard(trainer.model)
     return found
+
+
+def overall_bits(plan: Plan, found: dict[str, float]) -> float:
+    """Return the bits per byte over all sources' held-out bytes together, from the metrics of the sources."""
+    sizes = {
+        f"{HELD_OUT_BITS}_{source.name}": held_out_bytes(plan, number)
+        for number, source in enumerate(plan.record.sources)
+    }
+    bits = {name: value for name, value in found.items() if name in sizes}
+    return sum(value * sizes[name] for name, value in bits.items()) / sum(sizes[name] for name in bits)
 
 
 @torch.no_grad()

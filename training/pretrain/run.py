@@ -16,7 +16,7 @@ from training.order.ledger import LedgerEntry
 from training.pretrain import checkpoint
 from training.pretrain import diagnostics as bundle
 from training.pretrain.capacity.usage import peak_memory_bytes, said
-from training.pretrain.held_out import held_out
+from training.pretrain.held_out import held_out, overall_bits
 from training.pretrain.looks.looks import Looks
 from training.pretrain.models.account import peak_teraflops
 from training.pretrain.parallel import stragglers
@@ -85,11 +85,11 @@ def _run_steps(trainer: Trainer, watch: RunHooks, store: checkpoint.Store, asked
     _compare_speeds(trainer, watch)
     if watch.looks is not None and trainer.state.position.step == 0:
         watch.progress.log(step=0, steps=steps, tokens=0, **watch.looks.at_model())
-    while trainer.state.position.step < steps:
+    while trainer.state.position.step < steps and not trainer.state.position.stopping.is_over:
         started, before = time.monotonic(), trainer.state.position.step
         is_due = trainer.world.is_first and not store.is_pending and started - saved > watch.checkpoint_seconds
         told = Told(stop=bool(asked), save=is_due, writing=store.is_writing)
-        until = _read_at(trainer.state.position.step, steps, watch)
+        until = _read_at(trainer, steps, watch)
         if watch.read_steps == 1 or trainer.state.position.step < alone:
             reports: list[StepReport] | None = [trainer.run_step(told)]
         else:
@@ -108,6 +108,7 @@ def _run_steps(trainer: Trainer, watch: RunHooks, store: checkpoint.Store, asked
         for step in range(before + 1, trainer.state.position.step + 1):
             if step in watch.keep:
                 watch.keep[step]()
+        _look_whether_over(trainer, watch)
         if not report.told.writing:
             store.commit()
         if store.tell_failed(watch.warn):
@@ -124,14 +125,32 @@ def _run_steps(trainer: Trainer, watch: RunHooks, store: checkpoint.Store, asked
                 raise StopRequested(text)
 
 
-def _read_at(step: int, steps: int, watch: RunHooks) -> int:
+def _look_whether_over(trainer: Trainer, watch: RunHooks) -> None:
+    """Look at the held-out text if a recipe that ends training early asks for it after the present step."""
+    step, stop, stopping = trainer.state.position.step, trainer.recipe.stop, trainer.state.position.stopping
+    if not stop.is_due(step) or step == trainer.plan.record.steps:
+        return
+    found = held_out(trainer)
+    waited = trainer.plan.tokens_before(step) - trainer.plan.tokens_before(stopping.best_step)
+    stopping.look(step, overall_bits(trainer.plan, found), waited_tokens=waited, recipe=stop)
+    watch.progress.log(step=step, **found)
+    if stopping.is_over:
+        watch.progress.message(
+            f"step {step}: training ends; in {waited:,} tokens the held-out loss, {stopping.bits:.4f} bits per byte,"
+            f" has not fallen by more than {stop.min_fall:g} from {stopping.best_bits:.4f} at step {stopping.best_step}"
+        )
+
+
+def _read_at(trainer: Trainer, steps: int, watch: RunHooks) -> int:
     """Return the step before which the device's numbers are read next: at the latest before what is due then."""
 
     def is_due(at: int) -> bool:
         evaluated = _is_one_of(at, steps, EVALUATIONS, every=watch.evaluation_steps)
         sampled = watch.sample is not None and _is_one_of(at, steps, TEXT_SAMPLES, every=watch.sample_steps)
-        return evaluated or sampled or watch.is_looked_at(at) or at in watch.keep or at == watch.until
+        is_kept = at in watch.keep or at == watch.until
+        return evaluated or sampled or watch.is_looked_at(at) or is_kept or trainer.recipe.stop.is_due(at)
 
+    step = trainer.state.position.step
     most = step + watch.read_steps
     return next((at for at in range(step + 1, most) if is_due(at)), most)
 

@@ -21,6 +21,7 @@ from training.pretrain.optim.settings import Schedule, UpdateRecipe, check_sched
 from training.pretrain.spikes import SpikeRecipe
 from training.pretrain.watch.keep_settings import KeepRecipe
 from training.pretrain.watch.settings import WatchRecipe
+from training.pretrain.watch.stop_settings import StopRecipe
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -60,6 +61,7 @@ class PretrainRecipe:
     compute_budget: float | None = None  # most FLOPs of the training, for `tokens: auto`; None: no limit
     watch: WatchRecipe = field(default_factory=WatchRecipe)
     keep: KeepRecipe = field(default_factory=KeepRecipe)
+    stop: StopRecipe = field(default_factory=StopRecipe)
     # Of a loss: its settings; of one from outside, and of an optimizer from outside, also `from`.
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
     seed: int = 0
@@ -76,6 +78,7 @@ class PretrainRecipe:
                 f" {self.tokens}, with which compute_budget: null is right"
             )
         check_schedule(self, "pretrain")
+        self._check_stop()
         if self.gradient_clip is not None and self.gradient_clip <= 0:
             raise RecipeError(f"pretrain.gradient_clip={self.gradient_clip:g}; above 0, or null for no limit")
         is_plain = self.loss == "cross_entropy" and not self.z_loss and self.objective.is_causal
@@ -98,6 +101,20 @@ class PretrainRecipe:
             raise RecipeError(f"pretrain.keep.average.steps: {other[0]} is not kept; kept is {known}")
         if self.keep.average.steps and len(self.averaged_steps) < 2:
             raise RecipeError(f"pretrain.keep.average: {len(self.averaged_steps)} kept; an average needs two steps")
+
+    def _check_stop(self) -> None:
+        if self.stop.patience_tokens is None:
+            return
+        if self.keep.is_asked:
+            raise RecipeError("pretrain.stop: not with pretrain.keep, because nobody knows which steps will be reached")
+        if self.average.kind == "uniform":
+            raise RecipeError(
+                "pretrain.stop: not with pretrain.average.kind: uniform, the mean of the budget's last steps"
+            )
+        if not self.objective.continues_text:
+            raise RecipeError(
+                f"pretrain.stop: objective {self.objective.kind} gives no bits per byte of held-out text; null is right"
+            )
 
     @property
     def kept_steps(self) -> tuple[int, ...]:

@@ -19,6 +19,7 @@ from training.pretrain.parallel.world import World
 from training.pretrain.report import StepReport
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.spikes import Watched
+from training.pretrain.watch.stop_settings import Stopping
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +45,7 @@ class Position:
     last_losses: list[float] = field(default_factory=list)
     watched: Watched = field(default_factory=Watched)
     clipped_steps: int = 0  # whose gradients were longer than `gradient_clip`
+    stopping: Stopping = field(default_factory=Stopping)
     seconds: float = 0.0  # of the steps
     watching_seconds: float = 0.0  # of what is measured between them because the recipe watches it
 

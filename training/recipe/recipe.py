@@ -37,6 +37,7 @@ from training.pretrain.stages.doremi_settings import DoremiRecipe
 from training.pretrain.stages.long_context_settings import LongContextRecipe
 from training.pretrain.watch.keep_settings import KeepRecipe
 from training.pretrain.watch.settings import WatchRecipe
+from training.pretrain.watch.stop_settings import StopRecipe
 from training.recipe.settings.automation import AutomationRecipe
 from training.recipe.settings.evaluation import EvaluationRecipe
 from training.recipe.settings.ladder import LadderRecipe, RungRecipe
@@ -336,6 +337,7 @@ class Recipe:
                 "distill": DistillRecipe(),
                 "watch": WatchRecipe(),
                 "keep": KeepRecipe(),
+                "stop": StopRecipe(),
                 "min_loss_fall": given.min_loss_fall,
                 "seed": given.seed,
                 **_given(given, "learning_rate", "muon_learning_rate"),
@@ -381,7 +383,7 @@ class Recipe:
         warmup = tuple(replace(phase, tokens=n) for phase, n in shares if n >= phase.global_batch_tokens)
         precision = "bf16" if self.pretrain.precision == "fp8" else self.pretrain.precision
         pretrain = {"tokens": tokens, "batch_warmup": warmup, "precision": precision, **given}
-        pretrain |= {"compute_budget": None, "watch": WatchRecipe(), "keep": KeepRecipe()}
+        pretrain |= {"compute_budget": None, "watch": WatchRecipe(), "keep": KeepRecipe(), "stop": StopRecipe()}
         return {"model": shaped, "pretrain": pretrain, **OF_ONE_MODEL}
 
 

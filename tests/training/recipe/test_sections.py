@@ -55,6 +55,7 @@ READERS = {
     "training.pretrain.spikes": "pretrain doremi extend",
     "training.pretrain.watch.keep_settings": "average pretrain doremi extend",
     "training.pretrain.watch.settings": "average pretrain doremi extend",
+    "training.pretrain.watch.stop_settings": "pretrain doremi extend",
     "training.recipe.settings.promote": "promote",
     "training.recipe.settings.provider": "",
     "training.recipe.settings.withdrawals": "",

@@ -24,17 +24,17 @@ from training.contract.job import Gate, Job, Outcome, RefusedInput, Work
 from training.contract.model_files import number_of_weights
 from training.contract.process.precision import replaced_here
 from training.contract.progress import WRITING
-from training.contract.records import RecipeError
+from training.contract.records import RecipeError, write_record
 from training.contract.run_settings import RunSettings
 from training.order.batches import (
     Plan,
     Shards,
-    held_out_bytes,
     index,
     open_shards,
     read_plan,
     shapes,
 )
+from training.order.later_steps import ledger_before
 from training.order.ledger import LEDGER_FILE, Ledger, write_ledger
 from training.order.sidecars import Sidecars
 from training.pretrain.capacity.divisible import check_degrees
@@ -43,7 +43,7 @@ from training.pretrain.capacity.needs import Pretraining, certain_bytes, disk_by
 from training.pretrain.capacity.room import check_disk, check_memory
 from training.pretrain.capacity.usage import keep_freed_memory, memory_of, said
 from training.pretrain.checkpoint import Store, checkpoints
-from training.pretrain.held_out import HELD_OUT_BITS, HELD_OUT_TOKENS, held_out
+from training.pretrain.held_out import HELD_OUT_BITS, HELD_OUT_TOKENS, held_out, overall_bits
 from training.pretrain.looks.looks import Looks
 from training.pretrain.losses.teacher import read_teacher, teacher_folder
 from training.pretrain.models import export
@@ -498,13 +498,15 @@ def _finish(
         **held_out,
     }
     if any(name.startswith(HELD_OUT_BITS) for name in held_out):
-        metrics[HELD_OUT_BITS] = _overall_bits_per_byte(trainer.plan, held_out)
+        metrics[HELD_OUT_BITS] = overall_bits(trainer.plan, held_out)
         metrics[HELD_OUT_TOKENS] = sum(source.look_tokens for source in record.sources)
     work.progress.log(
         step=position.step, **{name: value for name, value in metrics.items() if name.startswith("held_out")}
     )
+    if position.stopping.is_over:
+        notes["stopped"] = write_record(position.stopping) | {"step": position.step, "steps": record.steps}
     return Outcome(
-        files=(*exported, *_write_ledger(work, ledger, sidecars)),
+        files=(*exported, *_write_ledger(work, ledger, trainer, sidecars)),
         metrics=metrics,
         gates=(
             # A kept step may be an early one, whose loss has not fallen yet.
@@ -515,27 +517,21 @@ def _finish(
     )
 
 
-def _write_ledger(work: Work, ledger: Ledger, sidecars: Sidecars) -> tuple[str, ...]:
+def _write_ledger(work: Work, ledger: Ledger, trainer: Trainer, sidecars: Sidecars) -> tuple[str, ...]:
     """Write the ledger of skipped steps and the documents in them, and return the names of the files.
 
-    Nothing is written if the run skipped no steps.
+    The steps after an early end are in the ledger too. Nothing is written if the run took all steps.
     """
-    if not ledger.entries:
+    position, steps = trainer.state.position, trainer.plan.record.steps
+    whole = ledger_before(ledger, position.step, steps=steps) if position.stopping.is_over else ledger
+    if not whole.entries:
         return ()
-    write_ledger(work.path, ledger)
+    write_ledger(work.path, whole)
+    if not ledger.entries:
+        return (LEDGER_FILE,)
     rows = (json.dumps(row, sort_keys=True, ensure_ascii=False, default=str) for row in sidecars.skipped(ledger))
     write_text(work.path / SKIPPED_FILE, "".join(f"{row}\n" for row in rows))
     return LEDGER_FILE, SKIPPED_FILE
-
-
-def _overall_bits_per_byte(plan: Plan, held_out: dict[str, float]) -> float:
-    """Return the bits per byte over all sources' held-out bytes together."""
-    sizes = {
-        f"{HELD_OUT_BITS}_{source.name}": held_out_bytes(plan, number)
-        for number, source in enumerate(plan.record.sources)
-    }
-    bits = {name: value for name, value in held_out.items() if name in sizes}
-    return sum(value * sizes[name] for name, value in bits.items()) / sum(sizes[name] for name in bits)
 
 
 def _loss_gate(start: float, end: float, min_fall: float | None, ledger: Ledger) -> Gate:

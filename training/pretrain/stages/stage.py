@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from training.contract.blocking_checks import CLEAN_DATA
 from training.contract.model_files import model_digest
 from training.contract.scopes import AVERAGED_MODEL
-from training.contract.stage import Asset, Input, Stage
+from training.contract.stage import Asset, Input, InputCheck, Stage
 from training.contract.user_input.places import local_path
 from training.data.sections import sections, with_parts
 from training.pretrain.stages.held_out_needed import held_out_asked, held_out_there
@@ -17,6 +18,7 @@ from training.pretrain.watch.keep_settings import KeepRecipe
 from training.pretrain.watch.settings import WatchRecipe
 
 if TYPE_CHECKING:
+    from training.contract.artifact import Artifact
     from training.recipe.recipe import Recipe
 
 PRETRAIN = Stage(
@@ -93,6 +95,16 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
     return with_parts(settings)
 
 
+def _check_stop(recipe: Recipe) -> None:
+    if recipe.pretrain.stop.patience_tokens is not None:
+        held_out_asked("pretrain.stop")(recipe)
+
+
+def _check_stop_text(recipe: Recipe, made: Mapping[str, Sequence[Artifact]]) -> None:
+    if recipe.pretrain.stop.patience_tokens is not None:
+        held_out_there("training_plan", "pretrain.stop").check(recipe, made)
+
+
 def _of_step(recipe: Recipe, part: str) -> dict[str, Any]:
     """Return the settings of the base model, and the step after which it is kept; `part` is as `step-500`, or empty."""
     unwatched = replace(recipe, pretrain=replace(recipe.pretrain, watch=WatchRecipe()))
@@ -162,6 +174,8 @@ ASSETS = (
         settings=_settings,
         inputs=(Input(asset="training_plan"), *_TOKENS, Input(asset="adopted_model")),
         guards=(*CLEAN_DATA, Input(asset="watched_items")),
+        checks=(_check_stop,),
+        facts=(InputCheck(assets=("training_plan",), check=_check_stop_text),),
     ),
     Asset(
         name="kept_steps",
