@@ -157,6 +157,16 @@ def test_a_tree_gives_its_best_path_and_skips_what_reviewers_refused():
     assert (pair.chosen[0]["content"], pair.rejected[0]["content"]) == ("first", "second")
 
 
+def test_a_reply_without_a_rank_comes_behind_all_that_have_one():
+    replies = [
+        node("2", "without", "assistant"),
+        node("3", "second", "assistant", 1),
+        node("4", "first", "assistant", 0),
+    ]
+    tree = {"prompt": node("1", "Q", "prompter", replies=replies)}
+    assert [m["content"] for m in forms.read_tree(Fields(tree), source())] == ["Q", "first"]
+
+
 def test_rows_of_single_messages_become_the_same_tree_in_any_order():
     rows = [
         {"message_id": "b", "parent_id": "a", "text": "answer", "role": "assistant"},
