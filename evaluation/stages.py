@@ -14,7 +14,8 @@ from training.contract.scopes import KEPT_STEPS, asks_for, begins_with_step, beg
 from training.contract.stage import Asset, Input, Stage
 from training.contract.user_input.places import local_path
 from training.data.exams.settings import ASKED_BY_HARNESS, BenchmarkRecipe
-from training.data.exams.task_files import asked_and_scored, check_own_task
+from training.data.exams.task_checks import check_suite
+from training.data.exams.task_files import asked_and_scored
 from training.data.sections import sections, with_data
 from training.order.settings import MixtureRecipe
 from training.pretrain.stages.held_out_needed import held_out_asked, held_out_there
@@ -38,7 +39,7 @@ MOST_WATCHED_ITEMS = 1000  # of a suite, if the profile's `watch_share` decides 
 
 EVALUATE = Stage(
     name="evaluate",
-    version="25",
+    version="26",
     module="evaluation.exams.scores",
     libraries=("jinja2", "lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("lm-eval",),
@@ -48,7 +49,7 @@ EVALUATE = Stage(
 )
 SCORE_STEP = Stage(
     name="score_step",
-    version="1",
+    version="2",
     module="evaluation.steps.step_scores",
     libraries=EVALUATE.libraries,
     kinds=EVALUATE.kinds,
@@ -93,7 +94,7 @@ CONTAMINATION_REPORT = Stage(
 )
 WATCHED_ITEMS = Stage(
     name="watched_items",
-    version="1",
+    version="2",
     module="evaluation.exams.watched_items",
     libraries=("jinja2", "lm-eval", "tokenizers", "transformers"),
     kinds=("lm-eval", "json"),
@@ -214,7 +215,7 @@ def _judge(recipe: Recipe, part: str) -> dict[str, Any]:
 
 
 def _check_suites(recipe: Recipe) -> None:
-    all_of(*(partial(check_own_task, suite) for suite in recipe.evaluation.suites))
+    all_of(*(partial(check_suite, suite) for suite in recipe.evaluation.suites))
 
 
 def _unasked(recipe: Recipe, section: EvaluationRecipe) -> dict[str, Any]:

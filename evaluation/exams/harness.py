@@ -99,6 +99,7 @@ def run_suites(
             bootstrap_iters=0,  # the error of a mean has a closed form; other metrics are reported without an error
             apply_chat_template=form == "chat",
             fewshot_as_multiturn=form == "chat",
+            confirm_run_unsafe_code=True,  # in the sandbox; check_own_task refuses what would run elsewhere
         )
         for benchmark, items in chosen:
             kept, task = fits[benchmark.name], tasks[benchmark.name]
@@ -390,7 +391,10 @@ def _sample(record: Mapping[str, Any], item: ExamItem, task: ConfigurableTask, m
     else:
         sample["target"] = item.answers[0]
         sample["response"] = str(record["resps"][0][0])
-        if (extracted := str(record["filtered_resps"][0])) != sample["response"]:
-            sample["extracted"] = extracted
+        extracted = record["filtered_resps"][0]
+        if isinstance(extracted, list) and len(extracted) == 1:  # of a filter that makes a program of each answer
+            extracted = extracted[0]
+        if str(extracted) != sample["response"]:
+            sample["extracted"] = str(extracted)
     sample["correct"] = bool(record[metric])
     return sample

@@ -7,10 +7,12 @@ lm-eval's task expects other columns, fields of the recipe such as `doc_to_text`
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import datasets
@@ -26,10 +28,12 @@ from lm_eval.tasks._yaml_loader import load_yaml
 from evaluation.exams.items import ExamItem
 from training.contract.parts.outside import PartFailed
 from training.contract.records import RecipeError
+from training.contract.sandbox import code_eval
 from training.contract.user_input.plain_data import MOST_BYTES, yaml_value
 from training.data.exams.generation import check_generation
 from training.data.exams.grading import given
 from training.data.exams.settings import DECIDED_HERE, BenchmarkRecipe
+from training.data.exams.task_checks import check_confined
 from training.data.sources import open_uri, read_rows
 
 FEWSHOT_SEED = 1234  # lm-eval's default
@@ -45,6 +49,26 @@ def sandboxed() -> SandboxedEnvironment:
 
 # lm-eval renders all templates with this one, and a recipe may bring templates of its own.
 lm_eval.utils.env = sandboxed()
+# lm-eval's tasks load this metric when their functions are read, and keep it.
+CODE_EVAL = code_eval.CodeEval()
+
+
+@contextmanager
+def programs_confined() -> Iterator[None]:
+    """Context manager in which `import evaluate` gives the sandbox's metric, and nothing else of the library.
+
+    The library would load its own metric from a hub, and takes seconds to import.
+    """
+    stand_in = ModuleType("evaluate")
+    stand_in.__dict__["load"] = {code_eval.NAME: CODE_EVAL}.__getitem__
+    before = sys.modules.get("evaluate")
+    sys.modules["evaluate"] = stand_in
+    try:
+        yield
+    finally:
+        del sys.modules["evaluate"]
+        if before is not None:
+            sys.modules["evaluate"] = before
 
 
 class LmEvalTask(ConfigurableTask):
@@ -72,7 +96,24 @@ class LmEvalTask(ConfigurableTask):
         filtered = super().apply_filters()
         for request, said in zip(requests, whole, strict=True):
             request.resps = said
+        if self.UNSAFE_CODE:
+            CODE_EVAL.judge_ahead(
+                CODE_EVAL.program(code, str(self.doc_to_target(request.doc)), _shown(request.doc))
+                for request in requests
+                for codes in request.filtered_resps.values()
+                for code in ([codes] if isinstance(codes, str) else codes)
+            )
         return filtered
+
+    def process_results(self, doc: Mapping[str, Any], results: Sequence[Any]) -> dict[str, Any]:
+        """Return the metrics of one item. A program is judged by what was shown of it."""
+        CODE_EVAL.given = _shown(doc)
+        return super().process_results(doc, results)
+
+
+def _shown(document: Mapping[str, Any]) -> str:
+    prompt = document.get("prompt")
+    return prompt if isinstance(prompt, str) else ""
 
 
 def make_task(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: Mapping[str, Any]) -> LmEvalTask:
@@ -81,10 +122,12 @@ def make_task(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: M
     Raise RecipeError if lm-eval does not know the task, if the suite's fields do not define a task, or if the prompt
     needs examples and the recipe names no rows to draw them from.
     """
+    check_confined(benchmark)
     config = task_config(benchmark)
     shots = config.get("num_fewshot") or 0
     examples = benchmark.fewshot_uri
-    if shots and not examples:
+    own = config.get("fewshot_config") or {}
+    if shots and not (examples or own.get("samples")):
         raise RecipeError(
             f"{benchmark.name}: the task has {shots} examples in its prompt; name rows in fewshot_uri, or set"
             " num_fewshot to 0"
@@ -93,7 +136,10 @@ def make_task(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: M
     if shots and examples:
         splits[EXAMPLES] = [_document(row) for row in read_rows(examples, settings=settings)]
     config |= {"task": benchmark.name, "test_split": TEST, "training_split": None, "validation_split": None}
-    config |= {"fewshot_split": EXAMPLES if shots else None, "dataset_path": None, "dataset_name": None}
+    config |= {"fewshot_split": EXAMPLES if EXAMPLES in splits else None, "dataset_path": None, "dataset_name": None}
+    if own:  # rows of the recipe come before the examples that the task has, and a split would come before both
+        left_out = ("split", "samples") if examples else ("split",)
+        config["fewshot_config"] = {key: value for key, value in own.items() if key not in left_out}
     try:
         return LmEvalTask(config, splits)
     except PartFailed:  # of a task from outside, which says its name
@@ -140,7 +186,9 @@ def named_config(name: str) -> dict[str, Any]:
     entry = _entry_of(name)
     if entry is None or entry.yaml_path is None or entry.kind not in (Kind.TASK, Kind.PY_TASK):
         raise RecipeError(f"task={name!r}: lm-eval has no task of that name (a group or a tag is none)")
-    config = load_yaml(entry.yaml_path)
+    runs_code = load_yaml(entry.yaml_path, resolve_func=False).get("unsafe_code")
+    with programs_confined() if runs_code else nullcontext():
+        config = load_yaml(entry.yaml_path)
     if "class" in config:
         raise RecipeError(f"task={name!r} is code of lm-eval's that reads its own data; it cannot be given rows")
     return {key: value for key, value in config.items() if key not in ("tag", "group", "task_list")}

@@ -30,7 +30,7 @@ from training.contract.secrets import masked, secret_in
 from training.contract.tables import table_lines
 from training.contract.user_input.places import local_path
 from training.contract.user_input.plain_data import read_yaml
-from training.data.exams.task_files import check_own_task
+from training.data.exams.task_checks import check_suite
 from training.data.sections import with_data
 from training.recipe.recipes import refuse_secrets
 from training.recipe.settings.evaluation import EvaluationRecipe
@@ -53,7 +53,7 @@ def suites_of(name: str, root: Path) -> tuple[EvaluationRecipe, dict[str, Any]]:
     if "suites" in data:
         try:
             evaluation = read_record(EvaluationRecipe, data)
-            all_of(*(partial(check_own_task, suite) for suite in evaluation.suites))
+            all_of(*(partial(check_suite, suite) for suite in evaluation.suites))
             return _with_suites(evaluation, name), {}
         except RecipeError as error:
             raise RecipeError(f"{path.name}: {error}") from None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from training.contract.records import all_of
 from training.contract.stage import Asset, Input, Stage
 from training.data.exams.decontaminate_settings import DecontaminateRecipe
-from training.data.exams.task_files import check_own_task
+from training.data.exams.task_checks import check_suite
 from training.data.sections import sections, with_data
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def _benchmarks(recipe: Recipe, part: str) -> dict[str, Any]:
 
 
 def _check_benchmarks(recipe: Recipe) -> None:
-    all_of(*(partial(check_own_task, benchmark) for benchmark in recipe.decontaminate.benchmarks))
+    all_of(*(partial(check_suite, benchmark) for benchmark in recipe.decontaminate.benchmarks))
 
 
 ASSETS = (

@@ -13,19 +13,13 @@ from pathlib import Path
 from training.contract.records import RecipeError
 
 NAMED = re.compile(rb"^[\"']?task[\"']?: *[\"']?([^\s\"'#\[]+)[\"']? *(?:#.*)?$", re.MULTILINE)
-# Tasks of lm-eval (and those whose names begin alike) that run what the model writes.
-RUN_CODE = ("humaneval", "mbpp", "longproc_pseudo_to_code")
 
 
 def check_task(name: str, where: str) -> None:
-    """Raise RecipeError if lm-eval has no task of that name, or if the task runs code that the model writes.
+    """Raise RecipeError if lm-eval has no task of that name.
 
     `where` is the suite's name. On a node without lm-eval nothing is known, and nothing is refused.
     """
-    if name.startswith(RUN_CODE):
-        raise RecipeError(
-            f"{where}: task={name!r} runs code that the model writes, which nothing here confines; take another suite"
-        )
     if _files() and file_of(name) is None:
         near = get_close_matches(name, _all_names(), n=3)
         raise RecipeError(

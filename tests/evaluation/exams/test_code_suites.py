@@ -1,0 +1,150 @@
+"""Suites of programs as lm-eval's tasks, judged in the sandbox: published solutions score 1, others less."""
+
+from __future__ import annotations
+
+import ast
+import json
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("torch")
+
+import lm_eval
+
+from evaluation.exams.harness import SuiteResult, run_suites
+from evaluation.exams.items import read_exam
+from evaluation.exams.tasks import make_task
+from tests.evaluation.exams.test_oracles import Oracle
+from training.contract.records import RecipeError
+from training.contract.sandbox import judged
+from training.contract.sandbox.code_eval import CodeEval
+from training.contract.sandbox.confined import why_unavailable
+from training.contract.sandbox.judged import Program
+from training.data.exams.settings import BenchmarkRecipe
+from training.data.exams.task_checks import check_suite
+
+needs_sandbox = pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
+WRONG = "    return None\n"
+
+
+def human_eval(**more: object) -> BenchmarkRecipe:
+    fields = {"question_field": "prompt", "answer_field": "canonical_solution", "id_field": "task_id", "limit": 6}
+    uri = "data://benchmarks/human_eval.jsonl.gz"
+    return BenchmarkRecipe(name="code", uri=uri, kind="generate", **{"task": "humaneval", **fields, **more})
+
+
+def scored(suite: BenchmarkRecipe, say: Callable[[dict, int], str]) -> SuiteResult:
+    check_suite(suite)
+    items = list(read_exam(suite, {}).items)
+    oracle = Oracle(items, lambda number: say(items[number].row, number), lambda _: 0)
+    (result,) = run_suites(oracle, [(suite, items)], has_template=False)
+    return result
+
+
+@needs_sandbox
+@pytest.mark.data
+def test_published_solutions_of_human_eval_score_one_and_others_less():
+    suite = human_eval()
+    result = scored(suite, lambda row, _: row["canonical_solution"])
+    assert (result.score, result.metric, result.n) == (1.0, "pass@1,create_test", 6)
+    assert result.samples[0]["extracted"].startswith("from typing import List")
+    mixed = scored(suite, lambda row, number: row["canonical_solution"] if number % 2 else WRONG)
+    assert [sample["correct"] for sample in mixed.samples] == [False, True] * 3
+    for said in ("", WRONG, "    import os; os._exit(0)\n", "    return 0\n" * 5000):
+        assert scored(suite, lambda row, _, said=said: said).score < 1
+
+
+@needs_sandbox
+@pytest.mark.data
+def test_the_form_for_chat_models_cuts_the_program_from_its_fence():
+    suite = human_eval(task="humaneval_instruct", limit=3)
+    assert scored(suite, lambda row, _: row["canonical_solution"] + "```\nDone.").score == 1
+
+
+def published_mbpp() -> list[dict]:
+    """The three rows with solutions that lm-eval shows as examples."""
+    tree = ast.parse((Path(lm_eval.__path__[0]) / "tasks" / "mbpp" / "utils.py").read_text("utf-8"))
+    (function,) = (one for one in tree.body if isinstance(one, ast.FunctionDef) and one.name == "list_fewshot_samples")
+    rows = ast.literal_eval(function.body[-1].value)
+    return [{name: value for name, value in row.items() if name != "is_fewshot"} for row in rows]
+
+
+@needs_sandbox
+def test_mbpp_is_asked_with_the_examples_that_the_task_has(tmp_path):
+    rows = [json.dumps(row) + "\n" for row in published_mbpp()]
+    (tmp_path / "rows.jsonl").write_text("".join(rows))
+    suite = BenchmarkRecipe(
+        name="mbpp",
+        uri=str(tmp_path / "rows.jsonl"),
+        kind="generate",
+        question_field="text",
+        answer_field="code",
+        id_field="task_id",
+        task="mbpp",
+    )
+    result = scored(suite, lambda row, _: row["code"])
+    assert (result.score, result.metric, result.how["num_fewshot"]) == (1.0, "pass_at_1", 3)
+    assert all(sample["prompt"].count("[DONE]") == 3 for sample in result.samples)
+    assert scored(suite, lambda row, _: row["code"].replace("==", "!=").replace("nlargest", "nsmallest")).score < 1
+    assert scored(suite, lambda row, _: row["code"] + "\nraise SystemExit").score == 0
+
+
+@needs_sandbox
+def test_pass_at_k_has_the_form_of_code_eval():
+    right, wrong = "def f(): return 1", "def f(): return 2"
+    codes = [[right, wrong, wrong, wrong], [right, right, wrong, wrong]]
+    shares, results = CodeEval().compute(references=["assert f() == 1"] * 2, predictions=codes, k=[1, 2, 9])
+    assert shares == {"pass@1": pytest.approx((1 / 4 + 2 / 4) / 2), "pass@2": pytest.approx((1 / 2 + 5 / 6) / 2)}
+    assert [said["passed"] for _, said in results[0]] == [True, False, False, False]
+    assert results[1][0] == (0, {"task_id": 1, "passed": True, "result": "passed", "completion_id": 0})
+
+
+@needs_sandbox
+def test_programs_that_were_judged_ahead_are_not_run_again(monkeypatch):
+    metric, program = CodeEval(), Program(code="def f(): return 1", test="assert f() == 1")
+    metric.judge_ahead([program])
+    monkeypatch.setattr(judged, "check_sandbox", lambda _: pytest.fail("it runs again"))
+    metric.known[Program(code="x", test="y")] = metric.known[program]
+    assert metric.known[program].passed
+
+
+@pytest.mark.parametrize(
+    ("task", "said"),
+    [
+        ("cruxeval_output", "runs code that the model writes outside the sandbox"),
+        ("longproc_pseudo_to_code_2k", "runs code that the model writes outside the sandbox"),
+        ("minerva_math_algebra", "hands the model's answer to Python's eval"),
+        ("leaderboard_math_algebra_hard", "hands the model's answer to Python's eval"),
+        ("putnam_axiom_original", "hands the model's answer to Python's eval"),
+        ("prompt_robustness_math_algebra", "hands the model's answer to Python's eval"),
+        ("humaneval_64", "repeats=64: each item is answered once"),
+        ("gsm8k_cot_self_consistency", "repeats=64: each item is answered once"),
+    ],
+)
+def test_a_task_that_would_run_an_answer_elsewhere_or_sample_is_refused_when_the_recipe_is_read(task, said):
+    suite = BenchmarkRecipe(name="a", uri="x.jsonl", kind="generate", task=task, num_fewshot=0)
+    with pytest.raises(RecipeError, match=re.escape(said)):
+        check_suite(suite)
+    with pytest.raises(RecipeError, match=re.escape(said)):  # a machine without lm-eval may have read the recipe
+        make_task(suite, [], {})
+
+
+def test_tasks_that_compare_texts_or_load_code_eval_are_none_of_these():
+    for task in ("gsm8k_cot", "ifeval", "humaneval", "humaneval_plus", "mbpp", "mbpp_plus", "triviaqa"):
+        check_suite(BenchmarkRecipe(name="a", uri="x.jsonl", kind="generate", task=task))
+    with pytest.raises(RecipeError, match="num_fewshot=9; the task has 8 examples of its own"):
+        check_suite(BenchmarkRecipe(name="a", uri="x.jsonl", kind="generate", task="gsm8k_cot", num_fewshot=9))
+
+
+@pytest.mark.data
+def test_without_a_sandbox_the_suite_is_refused_with_what_to_install(monkeypatch, tmp_path):
+    monkeypatch.setenv("PATH", str(tmp_path))
+    why_unavailable.cache_clear()
+    try:
+        with pytest.raises(ValueError, match="install Debian's package bubblewrap"):
+            scored(human_eval(), lambda row, _: row["canonical_solution"])
+    finally:
+        why_unavailable.cache_clear()
