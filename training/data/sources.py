@@ -7,6 +7,7 @@ recipe. Anything else is a path or an fsspec URL (s3://, https://, memory://).
 
 from __future__ import annotations
 
+import codecs
 import glob
 import hashlib
 import io
@@ -46,6 +47,10 @@ ALPHABETS = (  # beyond ASCII, of languages that it writes
 ALPHABETS_ALONE = ("áéíóúýðþæöø", "äöõüšž")  # Icelandic, Estonian: beside others they may be of another charset
 SIGNS = frozenset("ªºµƒ")  # letters by Unicode that any text may have
 MISREAD = re.compile(r"[¹³¼¾](?<=[^\W\d_].)(?=[^\W\d_])")  # as Polish letters look in it
+MARKS = (  # the longer ones first
+    *((codecs.BOM_UTF32_LE, "utf-32"), (codecs.BOM_UTF32_BE, "utf-32")),
+    *((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"), (codecs.BOM_UTF8, "utf-8-sig")),
+)
 ASCII = bytes(range(128))
 MAX_WHOLE_BYTES = 256 << 20  # of a text that is read as a whole
 CHARACTERS = 1 << 20  # of a list in JSON that are read at once
@@ -536,12 +541,13 @@ def _parquet_rows(stream: BinaryIO, uri: str) -> Iterator[dict[str, Any]]:
 def _zip_rows(stream: BinaryIO, uri: str) -> Iterator[dict[str, Any]]:
     try:
         with zipfile.ZipFile(stream) as archive:
-            names = sorted(name for name in archive.namelist() if name.endswith(".txt"))
-            if not names:
+            texts = [one for one in archive.infolist() if one.filename.endswith(".txt")]
+            if not texts:
                 raise DataError(f"{uri}: no .txt file in it")
-            for name in names:
-                with archive.open(name) as member:
-                    yield {"text": decoded(_bounded(member, f"{uri}: {name}"), f"{uri}: {name}"), "name": name}
+            for one in sorted(texts, key=lambda one: one.filename):  # by the entry: two may have the same name
+                name = f"{uri}: {one.filename}"
+                with archive.open(one) as member:
+                    yield {"text": decoded(_bounded(member, name), name), "name": one.filename}
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, OSError, zlib.error) as error:
         raise DataError(f"{uri}: not a readable zip file: {error}") from None
 
@@ -565,14 +571,21 @@ def _bounded(stream: IO[bytes], name: str) -> bytes:
 
 
 def decoded(data: bytes, name: str) -> str:
-    """Return a text file's bytes as text: UTF-8 (with or without a byte-order mark), otherwise Windows-1252.
+    """Return a text file's bytes as text: by a byte-order mark of Unicode, as UTF-8, otherwise as Windows-1252.
 
-    Line ends become newlines. Raise DataError where the second is likely wrong: of a byte that it lacks, of signs
-    between letters, of letters that no language has together which it can write, or of UTF-8 with a broken byte.
+    Line ends become newlines. Raise DataError where the last is likely wrong: of a byte that it lacks, of signs
+    between letters, of letters that no language has together which it can write, or of UTF-8 with a broken byte; and
+    of bytes that are 0, which UTF-16 without a mark has.
     """
+    charset = next((charset for mark, charset in MARKS if data.startswith(mark)), "utf-8")
+    if charset == "utf-8" and b"\0" in data:
+        raise DataError(f"{name}: byte {data.index(0)} is 0, as in UTF-16 without a mark; save it as UTF-8")
     try:
-        text = data.decode("utf-8-sig")
+        text = data.decode(charset)
     except UnicodeDecodeError as error:
+        if charset != "utf-8":
+            wrong = f"begins as {charset.upper()} does, and is not from byte {error.start} on"
+            raise DataError(f"{name}: {wrong}") from None
         text = data.decode("cp1252", errors="replace")
         if "\ufffd" in text or _is_mostly_utf_8(data) or not _is_western(data, text):
             raise DataError(f"{name}: not UTF-8 from byte {error.start} on; save it as UTF-8") from None

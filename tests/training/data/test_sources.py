@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import gzip
 import hashlib
 import io
@@ -69,6 +70,31 @@ def test_a_text_file_is_one_row_and_a_zip_one_for_each_text(tmp_path: Path):
     assert list(read_rows(str(tmp_path / "a.txt.gz"))) == [{"text": "eins\nzwei", "name": "a.txt.gz"}]
     (tmp_path / "a.zip").write_bytes(zipped({"b/2.txt": b"zwei", "b/1.txt": b"eins", "README": b"no"}))
     assert [row["name"] for row in read_rows(str(tmp_path / "a.zip"))] == ["b/1.txt", "b/2.txt"]
+
+
+def test_two_texts_of_one_name_in_a_zip_are_two_rows(tmp_path: Path):
+    with zipfile.ZipFile(tmp_path / "a.zip", "w") as archive:
+        archive.writestr("a.txt", "eins")
+        with pytest.warns(UserWarning, match="Duplicate name"):
+            archive.writestr("a.txt", "zwei")
+    assert [row["text"] for row in read_rows(str(tmp_path / "a.zip"))] == ["eins", "zwei"]
+
+
+@pytest.mark.parametrize("charset", ["utf-16", "utf-32", "utf-8-sig"])
+def test_a_text_is_read_by_its_byte_order_mark(charset: str):
+    assert decoded("Größe\r\nżółw 🐢".encode(charset), "a.txt") == "Größe\nżółw 🐢"
+    assert decoded(codecs.BOM_UTF16_BE + "żółw".encode("utf-16-be"), "a.txt") == "żółw"
+
+
+@pytest.mark.parametrize("data", ["This is UTF-16.".encode("utf-16-le"), "Größe".encode("utf-16-be"), b"a\0b"])
+def test_utf_16_without_a_mark_is_no_text(data):
+    with pytest.raises(DataError, match=r"a\.txt: byte \d+ is 0, as in UTF-16 without a mark"):
+        decoded(data, "a.txt")
+
+
+def test_a_mark_that_the_bytes_do_not_follow_is_named():
+    with pytest.raises(DataError, match=r"a\.txt: begins as UTF-16 does, and is not from byte 6 on"):
+        decoded(codecs.BOM_UTF16_LE + "ab".encode("utf-16-le") + b"c", "a.txt")
 
 
 WESTERN = (
