@@ -15,12 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from evaluation.hub.card import licence_fields, one_line
+from evaluation.hub.costs import cost_table, emissions_of
 from evaluation.hub.exam_results import write_results
 from evaluation.hub.forms import croissant, cyclonedx, spdx
 from evaluation.hub.forms.bill import ModelBill, as_json, bill_of
 from evaluation.hub.forms.training_summary import SUMMARY_FILE
 from evaluation.hub.sourced import as_markdown
-from evaluation.hub.training_content import CONTENT_FILE, DOMAINS_FILE, cost_table, emissions_of
+from evaluation.hub.training_content import CONTENT_FILE, DOMAINS_FILE
 from evaluation.report.truth_comparison import Record, sound
 from training.contract.artifact import Artifact, sha256_of, write_json, write_text
 from training.contract.job import DataError, InputArtifact

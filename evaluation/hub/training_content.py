@@ -12,8 +12,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -36,7 +35,6 @@ from evaluation.report.truth_comparison import Record, of_asset
 from training.contract.artifact import digest_of
 from training.contract.scopes import KEPT_STEPS
 from training.posttrain.rows.sorting import HELD_OUT_FILE, INSTRUCTIONS_FILE, PROMPTS_FILE, TRAIN_FILE
-from training.recipe.settings.provider import ProviderRecipe
 
 CONTENT_FILE = "training_content.json"
 DOMAINS_FILE = "training_domains.tsv"
@@ -71,7 +69,6 @@ COLLECTION = {  # fields of `warcinfo`, as the extraction notes them
     "seeds": "seeds",
 }
 NONE_STATED = "none stated"
-JOULES_PER_KWH = 3.6e6
 
 
 def tables_of(records: Sequence[Record], reading: Reading | None = None) -> list[CardTable]:
@@ -464,71 +461,6 @@ def _writers(origin: Origin, file: str) -> Iterator[tuple[str, str]]:
     with open(origin.folder / file, encoding="utf-8") as lines:
         for row in map(json.loads, lines):
             yield row["source"], row.get("generator", "")
-
-
-# Cost
-
-
-def cost_table(records: Sequence[Record]) -> CardTable:
-    """Return what was spent on each asset. It differs between runs, so it is written at an export, not on the card."""
-    names = {"cpu_seconds": "processor seconds", "node_hours": "node-hours", "price": "price"}
-    rows: list[list[Cell]] = []
-    for asset in dict.fromkeys(record["asset"] for _, record in records):
-        origins = _origins(records, asset)
-        spent = [
-            [one.value_at("cost", name) for one in origins if one.record["cost"].get(name) is not None]
-            for name in names
-        ]
-        used = energy_of(record for _, record in of_asset(records, asset))
-        energy = origins[0].value_at("cost", of=partial(_same, used.shown)) if used else "absent"
-        rows.append([asset, *(total(numbers) if numbers else "unknown" for numbers in spent), energy])
-    return CardTable(
-        "Cost",
-        "What making the artifacts behind the model took. The price is in the unit of the profile. Energy is what"
-        " meters counted; it is absent where one attempt was not metered. An attempt whose end nobody saw counts to its"
-        " last sign of life.",
-        ("asset", *names.values(), "energy"),
-        rows,
-    )
-
-
-@dataclass(frozen=True, slots=True)
-class Energy:
-    """Measured energy, and the counters that measured it."""
-
-    kwh: float
-    counters: tuple[str, ...]
-
-    @property
-    def shown(self) -> str:
-        """Return the energy with its unit and counters, as a text."""
-        return f"{self.kwh:.4g} kWh ({', '.join(self.counters)})"
-
-
-def energy_of(records: Iterable[Mapping[str, Any]]) -> Energy | None:
-    """Return the energy that was measured for all of these records, or None if one of them has none.
-
-    A node's meter counts its processors and GPUs too, so they are added only where the node has no meter.
-    """
-    joules, counters = 0.0, set[str]()
-    for record in records:
-        noted = record["cost"].get("energy", {})
-        own = {name: one["joules"] for name, one in noted.items() if one["state"] == "measured"}
-        own = {"nodes": own["nodes"]} if "nodes" in own else own
-        if not own:
-            return None
-        joules += sum(own.values())
-        counters |= own.keys()
-    return Energy(joules / JOULES_PER_KWH, tuple(sorted(counters))) if counters else None
-
-
-def emissions_of(provider: ProviderRecipe, records: Sequence[Mapping[str, Any]]) -> dict[str, Any] | None:
-    """Return the emissions of measured energy for a hub's card; None if energy or the grams per kWh are not known."""
-    energy, grams = energy_of(records), provider.grams_per_kwh
-    if energy is None or grams is None:
-        return None
-    source = f"measured energy, {energy.shown}, at {grams:g} g/kWh as the provider states"
-    return {"emissions": round(energy.kwh * grams, 3), "source": source}
 
 
 # Contamination and lineage

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from pathlib import PurePath
 from typing import Any
 
+from evaluation.hub.costs import emissions_of, energy_of
 from evaluation.hub.sourced import POST_TRAINED
-from evaluation.hub.training_content import COLLECTION, CONTENT_FILE, emissions_of, energy_of
+from evaluation.hub.training_content import COLLECTION, CONTENT_FILE
 from evaluation.report.truth_comparison import Record, of_asset, sound
 from training.contract.artifact import Artifact
 from training.contract.records import read_record
@@ -99,7 +100,9 @@ def bill_of(
     for _, record in own:
         libraries |= record["libraries"]
     spent = [record for asset in TRAINED for _, record in of_asset(own, asset)]
-    energy, emissions = energy_of(spent), emissions_of(recipe.provider, spent)
+    energy, emissions = energy_of(spent, among=[record for _, record in own]), emissions_of(recipe.provider, spent)
+    if energy is not None and energy.is_shared:  # the forms have no word for "at most"
+        energy = emissions = None
     return ModelBill(
         name=recipe.promote.model_name,
         version=recipe.provider.version or model.digest[:12],

@@ -11,10 +11,11 @@ import yaml
 
 from assets.state.recipe_folders import load_recipe
 from evaluation.hub.card import front_matter, one_line
+from evaluation.hub.costs import emissions_of, energy_of
 from evaluation.hub.forms.training_summary import as_page, fields_of
 from evaluation.hub.pages_read import GROUPS, Reading
 from evaluation.hub.sourced import Cited, Origin
-from evaluation.hub.training_content import domains_page, emissions_of
+from evaluation.hub.training_content import domains_page
 from tests.evaluation.hub.test_training_content import COUNTS, make  # noqa: F401 - a fixture
 from training.contract.records import RecipeError
 from training.recipe.settings.provider import ProviderRecipe
@@ -197,3 +198,24 @@ def test_emissions_follow_from_energy_that_was_measured_and_from_nothing_else(en
     if grams:
         with pytest.raises(RecipeError, match="one of them"):
             stating(grams_per_kwh=grams, emissions_grams=1.0, emissions_source="the meter")
+
+
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        ([("a", 0, 10), ("a", 10, 20)], "4 kWh (nodes)"),
+        ([("a", 0, 10), ("a", 9, 20)], "at most 4 kWh (nodes)"),
+        ([("", 0, 10), ("", 5, 6)], "at most 4 kWh (nodes)"),
+        ([("a", 0, 10), ("b", 0, 10)], "4 kWh (nodes)"),
+        ([("a,b", 0, 10), ("b,c", 0, 10)], "at most 4 kWh (nodes)"),
+        ([("a", 0, 10), ("a", None, 10)], "4 kWh (nodes)"),
+    ],
+)
+def test_what_a_machine_counted_for_two_things_at_once_is_said_as_at_most(spans, expected):
+    records = [
+        {"cost": {"energy": METERED, "attempts": [{"attempt": f"{number}", "names": names, "begin": one, "end": end}]}}
+        for number, (names, one, end) in enumerate(spans)
+    ]
+    energy = energy_of(records)
+    assert energy.shown == expected and energy_of(records[:1], among=records).is_shared == energy.is_shared
+    assert not energy_of(records[:1]).is_shared
