@@ -223,10 +223,12 @@ def trl(part: str, folder: Path, out: Path, side: str) -> None:
         # TRL's pairs have no field by whose length transformers could sort them.
         settings |= {"precompute_ref_log_probs": True} if part == "dpo" else {"train_sampling_strategy": SORTED}
     trainer = getattr(trl, f"{name}Trainer")(
-        model=AutoModelForCausalLM.from_pretrained(start, local_files_only=True, use_safetensors=True),
+        model=AutoModelForCausalLM.from_pretrained(
+            start, local_files_only=True, use_safetensors=True, trust_remote_code=False
+        ),
         args=getattr(trl, f"{name}Config")(**settings),
         train_dataset=Dataset.from_list(rows),
-        processing_class=AutoTokenizer.from_pretrained(start, local_files_only=True),
+        processing_class=AutoTokenizer.from_pretrained(start, local_files_only=True, trust_remote_code=False),
     )
     trainer.train()
 

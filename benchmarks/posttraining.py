@@ -278,7 +278,9 @@ def trl(part: str, folder: Path, out: Path, *, best: bool) -> None:
             settings["train_sampling_strategy"] = "group_by_length"
         if part == "dpo":
             settings["precompute_ref_log_probs"] = True
-    model = AutoModelForCausalLM.from_pretrained(start, local_files_only=True, use_safetensors=True)
+    model = AutoModelForCausalLM.from_pretrained(
+        start, local_files_only=True, use_safetensors=True, trust_remote_code=False
+    )
     if best and part != "dpo":  # its rows are so long that plain attention takes longer than the default
         model.set_attn_implementation("eager")
     few_words = length.Settings(most_words=NEW_TOKENS)
@@ -288,7 +290,7 @@ def trl(part: str, folder: Path, out: Path, *, best: bool) -> None:
         model=model,
         args=getattr(trl, f"{name}Config")(**settings),
         train_dataset=Dataset.from_list(rows),
-        processing_class=AutoTokenizer.from_pretrained(start, local_files_only=True),
+        processing_class=AutoTokenizer.from_pretrained(start, local_files_only=True, trust_remote_code=False),
         **(more if part == "grpo" else {}),
     )
     trainer.train()

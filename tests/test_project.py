@@ -190,7 +190,9 @@ def unsafe(source):
             yield name
         if name.endswith(".from_pretrained"):
             is_model = not re.search("Tokenizer|Config", name)
-            wanted = {"local_files_only=True", *(["use_safetensors=True"] if is_model else [])}
+            wanted = {"local_files_only=True"} | ({"use_safetensors=True"} if is_model else set())
+            if "Config" not in name:  # else transformers asks a person; configurations were opened before
+                wanted.add("trust_remote_code=False")
             yield from (f"{name} without {one}" for one in sorted(wanted - given))
 
 
@@ -211,9 +213,16 @@ def test_no_pickle_no_eval_no_shell_and_every_model_is_of_this_machine_and_safet
         ("torch.load(path)", ["torch.load"]),
         ("torch.load(path, weights_only=True)", []),
         ("hub.snapshot_download('x')", ["hub.snapshot_download"]),
-        ("AutoTokenizer.from_pretrained(x)", ["AutoTokenizer.from_pretrained without local_files_only=True"]),
-        ("Model.from_pretrained(x, local_files_only=True)", ["Model.from_pretrained without use_safetensors=True"]),
-        ("Model.from_pretrained(x, local_files_only=True, use_safetensors=True)", []),
+        ("AutoConfig.from_pretrained(x)", ["AutoConfig.from_pretrained without local_files_only=True"]),
+        (
+            "AutoTokenizer.from_pretrained(x, local_files_only=True)",
+            ["AutoTokenizer.from_pretrained without trust_remote_code=False"],
+        ),
+        (
+            "Model.from_pretrained(x, local_files_only=True, trust_remote_code=False)",
+            ["Model.from_pretrained without use_safetensors=True"],
+        ),
+        ("Model.from_pretrained(x, local_files_only=True, use_safetensors=True, trust_remote_code=False)", []),
     ],
 )
 def test_what_would_run_the_code_of_a_file_is_seen(source, said):

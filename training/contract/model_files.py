@@ -229,6 +229,7 @@ def loaded(cls: Any, folder: Path, *, new_head: bool = False, part: tuple[int, i
                 use_safetensors=True,
                 output_loading_info=True,
                 ignore_mismatched_sizes=True,  # they are named below
+                trust_remote_code=False,  # without it a person at a terminal is asked, and may say yes
                 **options,
             )
         except StrictDataclassError as error:

@@ -84,7 +84,7 @@ def _add_classifier(model_type: str | None) -> None:
 
 def load_tokenizer(folder: Path) -> Any:
     """Return the folder's tokenizer. Nothing is downloaded."""
-    return AutoTokenizer.from_pretrained(folder, local_files_only=True)
+    return AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
 
 
 def padded(rows: Sequence[Sequence[int]], fill: int, *, left: bool) -> torch.Tensor:

@@ -105,6 +105,14 @@ def test_weights_in_several_files_and_old_copies_of_a_tied_head_are_read(folder)
     assert torch.equal(theirs.get_output_embeddings().weight.cpu(), ours.head_weight)
 
 
+def test_nobody_is_asked_to_run_a_strangers_code(folder, monkeypatch):
+    configure(folder, model_type="odd", auto_map={"AutoConfig": "odd.Config", "AutoModelForCausalLM": "odd.Model"})
+    (folder / "odd.py").write_text("raise AssertionError('it ran')")
+    monkeypatch.setattr("builtins.input", lambda *_: "y")  # whoever is asked says yes
+    with pytest.raises(ValueError, match="contains custom code"):
+        open_model(folder, dtype="auto")
+
+
 def test_a_language_model_is_no_judge(folder):
     with pytest.raises(DataError, match=r"score\.weight is missing"):
         rewards(folder, [], batch_size=1)
