@@ -22,7 +22,8 @@ from typing import Any
 from resources.compute.base import HANDLE_FILE, Allocation, Backend, Handle, NotSubmitted, Status, read_json
 from training.contract import artifact
 from training.contract.artifact import ARTIFACT_FILE, COPY_FILE, Artifact
-from training.contract.files.writing import Unsealed, at_once, regular_bytes
+from training.contract.files.checksums import at_once
+from training.contract.files.writing import Unsealed, regular_bytes
 from training.contract.job import DataError
 from training.contract.running.attempt import last_sign_of, read_attempts
 

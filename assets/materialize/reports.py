@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from assets.materialize.events import announce
 from resources.compute.base import read_json
-from training.contract.files.writing import at_once
+from training.contract.files.checksums import at_once
 from training.contract.progress import MESSAGES_FILE, METRICS_FILE, PHASE, SAVED, WAITS
 from training.contract.running.leftovers import RANKS_FOLDER
 from training.contract.running.marks import TOTAL_FILE, num_finished

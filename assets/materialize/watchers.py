@@ -21,7 +21,7 @@ from types import TracebackType
 
 from assets.state.liveness import WATCHERS_FOLDER, Watcher, sign_of_life, watchers_of
 from resources.compute import local
-from training.contract.files.writing import at_once
+from training.contract.files.checksums import at_once
 from training.contract.running.leftovers import remove_state
 
 LOCK_FILE, LEFT_FILE, ENDED_FILE = "lock", "left.jsonl", "ended.txt"

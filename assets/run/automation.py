@@ -40,7 +40,7 @@ from assets.state.liveness import watchers_of
 from assets.state.references import recipes_run
 from resources.profile import Profile, load_profile
 from training.contract import artifact
-from training.contract.files.writing import at_once
+from training.contract.files.checksums import at_once
 from training.recipe.recipe import Recipe
 
 SENSOR = "new_snapshots"

@@ -26,7 +26,7 @@ from resources.databases import make_whole
 from resources.tracking.errors import reason_of
 from resources.tracking.store import default_uri, follow_root, make_client, shown, sqlite_file
 from training.contract import artifact
-from training.contract.files.writing import at_once
+from training.contract.files.checksums import at_once
 from training.contract.job import DataError
 from training.contract.secrets import masked, remember_address
 

@@ -22,7 +22,7 @@ from resources.compute import supervise
 from resources.compute.base import HANDLE_FILE, Handle, read_json
 from resources.profile import Profile
 from training.contract.artifact import ARTIFACT_FILE
-from training.contract.files.writing import at_once
+from training.contract.files.checksums import at_once
 from training.contract.running.lease import holder_of
 
 WATCHERS_FOLDER = "watchers"

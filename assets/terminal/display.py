@@ -25,7 +25,7 @@ from assets.state.cell import Cell
 from assets.terminal.first_run import FirstRun
 from assets.terminal.time_left import Running, TimeLeft, in_words, roughly
 from resources.profile import Profile
-from training.contract.files.writing import at_once
+from training.contract.files.checksums import at_once
 from training.contract.running import reuse
 from training.contract.secrets import Masked
 from training.recipe.recipe import Recipe

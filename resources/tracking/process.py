@@ -20,7 +20,7 @@ from resources.tracking.errors import reason_of
 from resources.tracking.spool import append_line, read_applied, spool_bytes
 from resources.tracking.store import shown
 from resources.tracking.writer import Writer
-from training.contract.files.writing import at_once
+from training.contract.files.checksums import at_once
 from training.contract.secrets import masked_errors, masked_output, remember_address
 
 PROJECT = Path(__file__).parents[2]

@@ -11,7 +11,8 @@ from typing import Any
 
 from resources.tracking.errors import TrackingError
 from resources.tracking.store import default_uri
-from training.contract.files.writing import at_once, regular_bytes
+from training.contract.files.checksums import at_once
+from training.contract.files.writing import regular_bytes
 
 SPOOL_FILE, APPLIED_FILE = "spool.jsonl", "applied.json"
 READ_BYTES = 1 << 20  # how much of the spool is read at once; after each such part its offset is written

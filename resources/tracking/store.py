@@ -15,7 +15,8 @@ from urllib.parse import unquote
 
 from resources.databases import make_whole
 from resources.tracking.deadline import DEFAULT_SECONDS, SECONDS_VARIABLE, BoundedClient
-from training.contract.files.writing import at_once, write_text
+from training.contract.files.checksums import at_once
+from training.contract.files.writing import write_text
 from training.contract.process.lean import uncollected, without
 from training.contract.secrets import without_secrets
 

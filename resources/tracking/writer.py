@@ -22,7 +22,7 @@ from resources.tracking.store import (
     is_server,
     make_client,
 )
-from training.contract.files.writing import at_once
+from training.contract.files.checksums import at_once
 from training.contract.secrets import masked
 
 REJECTED_FILE = "rejected.jsonl"

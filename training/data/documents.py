@@ -26,7 +26,7 @@ import pyarrow.parquet as pq
 import zstandard
 
 from training.contract.artifact import written
-from training.contract.files.writing import at_once
+from training.contract.files.checksums import at_once
 from training.contract.job import DataError, InputArtifact, Share
 
 ROWS_PER_GROUP = 1000

@@ -15,9 +15,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from training.contract.files.checksums import sha256_of
+from training.contract.files.checksums import at_once, sha256_of
 from training.contract.files.erased import ErasedState, note_erased
-from training.contract.files.writing import at_once, temporary_for
+from training.contract.files.writing import temporary_for
 from training.data.documents import compressing, decompressed_text, parsed_lines
 
 Commit = Callable[[], object]

@@ -16,7 +16,7 @@ from evaluation.hub import attestation, signature
 from evaluation.hub.repository import MODEL_FOLDER, checked_files, new_folder
 from resources.tracking.reports import Tracking
 from training.contract.artifact import Artifact, write_json, written
-from training.contract.files.writing import at_once
+from training.contract.files.checksums import at_once
 from training.contract.job import DataError
 from training.contract.user_input.places import local_path
 from training.data.checksum_cache import known_under

@@ -36,10 +36,17 @@ def digest_of_files(files: Iterable[dict[str, Any]]) -> str:
     return digest_of(sorted([entry["path"], entry["sha256"]] for entry in files))
 
 
+def at_once(name: str, flags: int) -> int:
+    """Open a file for `open(…, opener=at_once)`, without waiting for whoever is at the other end of a pipe.
+
+    A pipe without another end reads as empty. Raise OSError if it would be written.
+    """
+    return os.open(name, flags | os.O_NONBLOCK, 0o666)
+
+
 def sha256_of(path: Path) -> str:
     """Return the sha256 (hex) of a file's bytes."""
-    # The opener waits for no pipe.
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as stream:
+    with open(path, "rb", opener=at_once) as stream:
         return hashlib.file_digest(stream, "sha256").hexdigest()
 
 

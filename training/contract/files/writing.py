@@ -200,14 +200,6 @@ def regular_bytes(path: Path) -> bytes:
         os.close(number)
 
 
-def at_once(name: str, flags: int) -> int:
-    """Open a file for `open(…, opener=at_once)`, without waiting for whoever is at the other end of a pipe.
-
-    A pipe without another end reads as empty. Raise OSError if it would be written.
-    """
-    return os.open(name, flags | os.O_NONBLOCK, 0o666)
-
-
 def read_sealed(path: Path) -> dict[str, Any]:
     """Return the mapping in a sealed JSON file. Raise Unsealed if it is not JSON or a byte of it has changed."""
     return unsealed(regular_bytes(path), path.name)
