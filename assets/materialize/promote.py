@@ -23,7 +23,7 @@ from assets.materialize.watch import Watch
 from assets.registry.champion import champion_asked, is_stale
 from assets.registry.decision import lineage_of, model_of
 from assets.registry.decision_page import show_decision
-from assets.registry.kept_digests import contradictions, unwitnessed
+from assets.registry.kept_digests import doubts
 from assets.registry.launch import report_asked, report_result
 from assets.registry.standing import REPAIR, Standing, refused, superseded, unfit
 from assets.registry.versions import registered, tags_of
@@ -136,9 +136,7 @@ def promote(
     """
     comparison = with_decision(comparison, made)
     held = [*lineage_of(comparison), *([comparison.cells[made.cell.key]] if made.reused else [])]
-    told = contradictions(comparison, held, registry.tracking)
-    told += unwitnessed(held, comparison.root, registry.tracking)
-    problems = unfit(comparison) + [sentence for _, sentence in told]
+    problems = unfit(comparison) + doubts(comparison.root, held, registry.tracking)
     if problems:
         raise StageFailed(f"{registry.name} is not promoted: {problems[0]}; {REPAIR}")
     registry.check_champion(champion.version if champion else None, made.cell.partition)

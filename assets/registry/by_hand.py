@@ -10,7 +10,7 @@ from typing import Any
 
 from assets.registry.decision import DECISION, lineage_of, model_of
 from assets.registry.decision_page import show_decision
-from assets.registry.kept_digests import contradictions, unwitnessed
+from assets.registry.kept_digests import doubts
 from assets.registry.names import not_registered
 from assets.registry.standing import REPAIR, damage, standing
 from assets.registry.versions import MODEL_FOLDER, MODEL_NOTE, check_whole, registered, tags_of
@@ -42,8 +42,7 @@ def promote_by_hand(recipe: Recipe, tracking: Tracking, reason: str) -> dict[str
         )
     decided = comparison.cells[DECISION, recipe.name]
     behind = [*lineage_of(comparison), decided]
-    told = contradictions(comparison, behind, tracking) + unwitnessed(behind, comparison.root, tracking)
-    problems = damage(comparison, before_promotion=True) + [said for _, said in told]
+    problems = damage(comparison, before_promotion=True) + doubts(comparison.root, behind, tracking)
     if problems:
         raise TrackingError(f"{problems[0]}; {REPAIR}")
     decision = decided.artifact

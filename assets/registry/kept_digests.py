@@ -170,13 +170,16 @@ def _told(behind: Iterable[Held], root: Path, tracking: Tracking) -> dict[str, s
     return told
 
 
-def contradictions(comparison: Comparison, cells: Iterable[Cell], tracking: Tracking) -> list[Said]:
-    """Cells whose record contradicts the record digests in Dagster or MLflow, each with a sentence.
+def doubts(root: Path, cells: Iterable[Cell], tracking: Tracking) -> list[str]:
+    """Return a sentence for each record that is not to be promoted on its own word.
 
-    This is checked before steps that cannot be undone. Raises TrackingError if MLflow does not answer.
+    Dagster, MLflow or a descendant holds another digest of it, or neither store was ever told of it. Raise
+    TrackingError if MLflow does not answer.
     """
     cells = list(cells)
-    return told_dagster(comparison.root, cells) + told_tracker(cells, tracking)
+    told = told_dagster(root, cells) + told_tracker(cells, tracking)
+    told += unwitnessed(cells, root, tracking) + unheard(cells, root, tracking)
+    return [sentence for _, sentence in told]
 
 
 def asked(ask: Callable[[], list[tuple[H, str]]], place: Path, name: str) -> tuple[list[tuple[H, str]], str]:

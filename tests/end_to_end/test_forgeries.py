@@ -264,3 +264,21 @@ def test_what_a_run_finds_and_no_store_saw_made_is_named_and_attested_as_found(
     assert code == 0, answer
     dependencies = json.loads((tmp_path / "new" / "attestation.json").read_text("utf-8"))
     assert attestation.found_in(dependencies) == [f"sft_model {name[:12]}"]
+
+
+def test_a_model_that_the_stores_were_made_to_forget_is_not_promoted(untouched, tmp_path, monkeypatch, capsys):
+    """What was made from it names the new digest, and no store has another: neither has any."""
+    root = linked_copy(untouched, tmp_path / "root")
+    old = next(artifacts_under(root, lambda asset: asset == "aligned_model"))
+    record = json.loads((old.path / "artifact.json").read_text("utf-8"))
+    noted(old.path, record)
+    forged = [(old, recommit(root, old, record))]
+    retold(root, forged)
+    with closing(sqlite3.connect(root / "mlflow.db")) as store, store:
+        for table, value in (("tags", "value"), ("model_version_tags", "value"), ("logged_model_tags", "tag_value")):
+            for before, _ in forged:
+                store.execute(f"DELETE FROM {table} WHERE {value} IN (?, ?)", (before.digest, before.record_digest))
+    with opened_instance(root) as instance:
+        instance.wipe_assets([dg.AssetKey(new.record["asset"]) for _, new in forged])
+    code, answer = run(monkeypatch, capsys, "promote", SMALL, "--reason", "a test", "--root", str(root))
+    assert code in (1, 2) and "neither Dagster nor MLflow was ever told of it" in answer["error"], answer
