@@ -22,6 +22,7 @@ from training.contract.job import DataError
 CONFIG_FILE: Final = "config.json"
 WEIGHTS: Final = "model.safetensors"
 INDEX: Final = f"{WEIGHTS}.index.json"  # which file each weight is in, if there are several
+MOST = 3.4028234663852886e38  # the largest number of 32 bits
 PICKLES = (".bin", ".pt", ".pth", ".pkl", ".ckpt")
 UNREAD = ".attention.masked_bias"  # end of a name in files of GPT-NeoX: minus infinity in fp16, which no class reads
 TIED = {"lm_head.weight": "model.embed_tokens.weight"}  # weights of a file that repeat another one, in tied models
@@ -167,13 +168,19 @@ def number_of_weights(folder: Path) -> int:
 
 
 def tensor_of(folder: Path, weights: Mapping[str, Any], name: str) -> Any:
-    """Return a tensor of a folder's open weights. Raise DataError if one of its values is not finite."""
+    """Return a tensor of a folder's open weights. Raise DataError for a value that is not finite in 32 bits."""
+    return _measured(folder, weights, name)[0]
+
+
+def _measured(folder: Path, weights: Mapping[str, Any], name: str) -> tuple[Any, float]:
+    """Return what `tensor_of` does, and the largest magnitude in it."""
     tensor = weights[name].get_tensor(name)
-    if tensor.is_floating_point() and tensor.numel():
-        limits = (tensor.float() if tensor.itemsize == 1 else tensor).aminmax()  # NaN if one value is NaN
-        if not all(limit.isfinite() for limit in limits):
-            raise DataError(f"{folder}: {name} has values that are not finite; take a sound copy of the model")
-    return tensor
+    whole = tensor.float() if tensor.itemsize == 1 else tensor
+    limits = whole.aminmax() if tensor.is_floating_point() and tensor.numel() else ()  # NaN if one value is NaN
+    largest = max((abs(float(limit)) for limit in limits), default=0.0)
+    if not largest <= MOST:
+        raise DataError(f"{folder}: {name} has values that are not finite in 32 bits; take a sound copy of the model")
+    return tensor, largest
 
 
 def check_tied(folder: Path, weights: Mapping[str, Any], tied: Mapping[str, str] = TIED) -> None:
@@ -217,11 +224,12 @@ def loaded(cls: Any, folder: Path, *, new_head: bool = False, part: tuple[int, i
     that open the model, this one reads the n-th share of all values.
     """
     from huggingface_hub.errors import StrictDataclassError
+    from torch import finfo
 
     with open_weights(folder) as weights:
         _check_experts(folder, weights)
-        for name in sorted(name for name in weights if not name.endswith(UNREAD))[part[0] :: part[1]]:
-            tensor_of(folder, weights, name)
+        names = sorted(name for name in weights if not name.endswith(UNREAD))[part[0] :: part[1]]
+        largest = {name: _measured(folder, weights, name)[1] for name in names}
         try:
             model, told = cls.from_pretrained(
                 folder,
@@ -244,6 +252,12 @@ def loaded(cls: Any, folder: Path, *, new_head: bool = False, part: tuple[int, i
                 f"{folder}: {names[0]} is {problem}{more}; the weights must be those of a {type(model).__name__} with"
                 f" this {CONFIG_FILE}"
             )
+    holds = finfo(model.dtype).max
+    if too_large := sorted(name for name, number in largest.items() if number > holds):
+        raise DataError(
+            f"{folder}: {too_large[0]} has values up to {largest[too_large[0]]:g}, and is opened as {model.dtype},"
+            f" which ends at {holds:g}; set dtype in {CONFIG_FILE} to that of the weights"
+        )
     for name, given, wanted in sorted(told["mismatched_keys"]):
         raise DataError(f"{folder}: {name} is {tuple(given)}, the configuration wants {tuple(wanted)}")
     return model

@@ -73,6 +73,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     ),
     "nan": (lambda f: rewrite(f, lambda w: w | {NAME: w[NAME] * float("nan")}), rf"{NAME} has values that are not"),
     "infinity": (lambda f: rewrite(f, lambda w: w | {NAME: w[NAME] / 0}), rf"{NAME} has values that are not finite"),
+    "too large": (lambda f: rewrite(f, lambda w: w | {NAME: w[NAME].double() * 1e300}), rf"{NAME} has values that are"),
     "cut": (lambda f: os.truncate(f / WEIGHTS, 900), r"model\.safetensors: .*; copy the whole file again"),
     "pickle": (lambda f: in_files(f, lambda n: "x.bin" if n == NAME else "a.safetensors"), r"names 'x\.bin'; it may"),
     "elsewhere": (lambda f: in_files(f, lambda n: "../x.safetensors"), r"names '\.\./x\.safetensors'; it may only"),
@@ -103,6 +104,14 @@ def test_weights_in_several_files_and_old_copies_of_a_tied_head_are_read(folder)
     in_files(folder, lambda name: "a.safetensors")
     theirs, ours = open_model(folder, dtype="auto"), export.read_model(folder)
     assert torch.equal(theirs.get_output_embeddings().weight.cpu(), ours.head_weight)
+
+
+def test_a_type_that_does_not_hold_the_weights_is_refused(folder):
+    rewrite(folder, lambda w: w | {NAME: w[NAME] * 1e30})
+    configure(folder, dtype="float16")
+    with pytest.raises(DataError, match=rf"{NAME} has values up to \S+, and is opened as torch\.float16, which"):
+        open_model(folder, dtype="auto")
+    open_model(folder, dtype=torch.float32)
 
 
 def test_nobody_is_asked_to_run_a_strangers_code(folder, monkeypatch):
