@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from assets.state.chain import CHAIN, ancestors, descendants
+from assets.state.chain import CHAIN, ancestors
 from assets.state.compare import compare
 from assets.state.recipe_folders import recipe_files, recipe_folders
 from assets.state.references import read_reference
@@ -222,9 +222,9 @@ def _counted(folders: Sequence[Folder]) -> str:
 def by_references(root: Path, folders: Sequence[Folder]) -> Wanted:
     """Return the artifacts that the references of all partitions name. A damaged one keeps all of its asset.
 
-    A reference to a kept step, or to what is made from some, does not count: only recipes ask for steps.
+    A reference to a kept step, or to what every recipe makes from some, does not count: only recipes ask for steps.
     """
-    wanted, of_steps = Wanted(), {KEPT_STEPS} | descendants(KEPT_STEPS)
+    wanted, of_steps = Wanted(), _of_steps()
     for path in sorted((root / "refs").glob("*/*.json")):
         asset, partition = path.parent.name, path.stem
         if asset in of_steps:
@@ -242,6 +242,15 @@ def by_references(root: Path, folders: Sequence[Folder]) -> Wanted:
             origin = [one for one in folders if one.asset in ancestors(asset)]
             wanted.keep([*own, *origin], f"{own[0].path}: its record is not the one that its reference holds")
     return wanted
+
+
+def _of_steps() -> set[str]:
+    """Return `kept_steps` and the assets that every recipe makes from it; fine-tuning only may begin with a step."""
+    found = {KEPT_STEPS}
+    for name, declared in CHAIN.items():  # in the order in which they are made
+        if any(item.asset in found and item.when is None for item in declared.inputs):
+            found.add(name)
+    return found
 
 
 def by_recipes(root: Path, folders: Sequence[Folder]) -> Wanted:

@@ -205,6 +205,15 @@ def test_a_record_that_was_changed_and_sealed_again_keeps_its_origin(root):
     assert told["kept"] >= kept and "its reference" in "".join(told["notes"])
 
 
+def test_a_reference_keeps_a_model_and_nothing_of_a_kept_step(tmp_path):
+    """Fine-tuning may begin with a step, and yet its model is no step."""
+    root = tmp_path / "root"
+    write(root, "pretrain: {keep: {steps: [2, 4], average: {steps: all}}}\n")
+    shutil.rmtree(root / "recipes")
+    gone = {root / entry["path"] for entry in collect(look(root), removes=False)["entries"]}
+    assert {path.parent.name for path in gone} == {"kept_steps", "step_scores", "learning_curves", "averaged_model"}
+
+
 def test_a_damaged_reference_keeps_all_of_its_asset(root, old):
     reference_path(root, "aligned_model", NAME).write_text("{")
     told = collect(look(root), removes=True)
