@@ -23,7 +23,7 @@ from training.contract.scopes import KEPT_STEPS
 MATCHED = 0.01  # relative difference of compute below which two trainings count as matched
 MARKS = (0.25, 0.5, 0.75, 1.0)  # shares of the shorter training at which losses are given
 TRAININGS = ("base_model", KEPT_STEPS, "long_context_model", "sft_model", "aligned_model")
-ON_THE_WAY = "was written while its base model was trained, so what it cost is not on its record"
+COST_IN_PARTS = "has only a part of its training's cost on its record, so none is given"
 OWN_NAME = ("name", "description")
 
 
@@ -254,7 +254,7 @@ def compute(sides: Sequence[Side]) -> dict[str, Any]:
                 lines.append(f"{side.title} has {own / first:.2f} times the {words} of {sides[0].title}")
     known = all(row["flops"] for row in rows)
     matched = "the pretrainings are matched: tokens and FLOPs within 1 %" if known else "compute is not on record"
-    said = [*(lines or [matched]), *(f"{side.title} {ON_THE_WAY}" for side in sides if _is_on_the_way(side))]
+    said = [*(lines or [matched]), *(f"{side.title} {COST_IN_PARTS}" for side in sides if _has_cost_in_parts(side))]
     return {"sides": rows, "is_matched": known and not lines, "sentence": "; ".join(said)}
 
 
@@ -272,12 +272,12 @@ def _compute(side: Side) -> dict[str, Any]:
         "parameters": parameters,
         "tokens": tokens,
         "flops": 6 * parameters * tokens if parameters and tokens else None,
-        **(dict.fromkeys(spent) if _is_on_the_way(side) else spent),
+        **(dict.fromkeys(spent) if _has_cost_in_parts(side) else spent),
         "held_out_bits_per_byte": metrics.get("held_out_bits_per_byte"),
     }
 
 
-def _is_on_the_way(side: Side) -> bool:
+def _has_cost_in_parts(side: Side) -> bool:
     """Whether a side is made from a kept step whose record has only a part of its training's cost."""
     kept = (record for (asset, _), record in side.made.items() if asset == KEPT_STEPS)
     return any(one["cost"].get("wall_seconds", 0.0) < one["metrics"].get("training_seconds", 0.0) for one in kept)

@@ -15,7 +15,7 @@ from typing import Any
 from training.contract import artifact
 from training.contract.artifact import Artifact, Damaged
 from training.contract.job import DataError, InputArtifact
-from training.contract.scopes import KEPT_STEPS
+from training.contract.scopes import AVERAGED_MODEL, KEPT_STEPS
 from training.order.batches import PLAN_FILE, Plan, read_plan
 from training.order.later_steps import ledger_before
 from training.order.ledger import LEDGER_FILE, Ledger, read_ledger
@@ -172,18 +172,29 @@ class Training:
 def trainings_of(lineage: Lineage) -> list[Training]:
     """Return every training that went into an artifact, the last one first.
 
-    Trainings without a plan are left out. Raise DataError if a plan or a model does not exist any more or its record
-    cannot be read: nobody knows which trainings were before it.
+    Trainings without a plan are left out, and of averaged steps all but the last one. Raise DataError if a plan or a
+    model does not exist any more or its record cannot be read: nobody knows which trainings were before it.
     """
-    found = []
+    found, earlier = [], averaged_before(lineage)
     for node in lineage.nodes.values():
         if not _is_trained(node):
             continue
         if node.made is None:
             raise DataError(node.problem)
-        if plans := _plans_of(lineage, node):
+        if node.item.fingerprint not in earlier and (plans := _plans_of(lineage, node)):
             plan = _opened_plan(plans[0])
             found.append(Training(node, plans[0].usable, plan, _ledger_of(node, plan)))
+    return found
+
+
+def averaged_before(lineage: Lineage) -> set[str]:
+    """Return the kept steps that are averaged with a later one of their training, which read all that they had read."""
+    found = set[str]()
+    for mean in lineage.nodes.values():
+        if mean.item.asset == AVERAGED_MODEL:
+            made = {name: lineage.nodes[name].made for name in mean.inputs}
+            steps = {name: one.record["settings"]["kept"]["step"] for name, one in made.items() if one is not None}
+            found |= {name for name, step in steps.items() if step < max(steps.values())}
     return found
 
 

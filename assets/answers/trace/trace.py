@@ -31,7 +31,7 @@ from training.contract.scopes import AVERAGED_MODEL, KEPT_STEPS, last_model
 from training.data.address_lists import DOCUMENT_ID, target_of
 from training.data.checksum_cache import known_under
 from training.posttrain.rows.sorting import HELD_OUT_FILE
-from training.provenance.lineage import Lineage, artifacts_under, lineage_of
+from training.provenance.lineage import Lineage, artifacts_under, averaged_before, lineage_of
 from training.provenance.rows.build import KEPT as KEPT_ROW
 from training.provenance.rows.rows import row_indexes_of
 from training.provenance.text.asked import LEAST_TOKENS, trace_text
@@ -276,7 +276,8 @@ def _seen_by(
 
     A version of the same trainings has the answer's own counts; for others the question is asked again.
     """
-    trained = {node.item.digest for node in lineage.nodes.values() if node.item.asset in MODELS}
+    models = {name: node for name, node in lineage.nodes.items() if node.item.asset in MODELS}
+    trained = {node.item.digest for name, node in models.items() if name not in averaged_before(lineage)}
     asked: dict[str, dict[str, Any]] = {}
     found = []
     for version in versions:

@@ -135,9 +135,7 @@ def test_of_a_step_that_was_written_on_the_way_no_cost_is_told():
     way = own | {"metrics": own["metrics"] | {"training_seconds": 90.0}}
     told = compute([side("a", made={("kept_steps", "step-2"): own}), side("b", made={("kept_steps", "step-5"): way})])
     assert [one["cpu_seconds"] for one in told["sides"]] == [3.0, None] and told["sides"][1]["flops"] == 6000.0
-    assert told["sentence"].endswith(
-        "; b was written while its base model was trained, so what it cost is not on its record"
-    )
+    assert told["sentence"].endswith("; b has only a part of its training's cost on its record, so none is given")
 
 
 def test_compute_is_matched_or_by_how_much_it_is_not():

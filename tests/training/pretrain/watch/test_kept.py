@@ -22,7 +22,7 @@ from training.contract.records import RecipeError
 from training.contract.running.lease import Lease
 from training.contract.running.runner import run_job
 from training.pretrain.watch.keep_settings import KeepRecipe
-from training.provenance.lineage import Lineage, Node, trainings_of
+from training.provenance.lineage import Lineage, Node, averaged_before, trainings_of
 from training.stages import STAGES
 
 PLAIN = dataclasses.replace(tiny.PRETRAIN, precision="fp32", optimizer="adamw")
@@ -92,6 +92,24 @@ def test_the_steps_after_a_kept_one_did_not_train_it(chain):
     (training,) = trainings_of(Lineage(chain.root, nodes))
     assert training.name == "kept_steps" and training.ledger.steps == list(range(3, training.plan.record.steps))
     assert training.ledger.reasons(3) == {"later"} and 2 not in training.ledger
+
+
+def test_of_averaged_steps_the_last_one_was_trained_on_all_that_the_mean_read(chain):
+    plan, held = chain.plan_artifact, {"by-hand-9": 9, "by-hand-10": 10}
+    steps = [
+        commit_by_hand(
+            chain.root / "kept_steps" / name, "kept_steps", partition=name, settings={"kept": {"step": step}}
+        )
+        for name, step in held.items()
+    ]
+    mean = commit_by_hand(chain.root / "averaged_model" / "by-hand", "averaged_model")
+    behind = {mean: tuple(one.fingerprint for one in steps), plan: ()} | dict.fromkeys(steps, (plan.fingerprint,))
+    nodes = {
+        one.fingerprint: Node(item=one, made=find(Path(one.path)), inputs=behind[one]) for one in (mean, *steps, plan)
+    }
+    lineage = Lineage(chain.root, nodes)
+    (training,) = trainings_of(lineage)
+    assert training.node.item == steps[1] and averaged_before(lineage) == {steps[0].fingerprint}
 
 
 def with_state(job):
