@@ -276,8 +276,8 @@ def _seen_by(
 
     A version of the same trainings has the answer's own counts; for others the question is asked again.
     """
-    models = {name: node for name, node in lineage.nodes.items() if node.item.asset in MODELS}
-    trained = {node.item.digest for name, node in models.items() if name not in averaged_before(lineage)}
+    models, earlier = (one.item for one in lineage.nodes.values()), averaged_before(lineage)
+    trained = {one.digest for one in models if one.asset in MODELS and one.fingerprint not in earlier}
     asked: dict[str, dict[str, Any]] = {}
     found = []
     for version in versions:

@@ -8,6 +8,8 @@ from typing import Literal
 from training.contract.records import RecipeError
 from training.pretrain.watch.settings import spaced_by_logarithm
 
+DECAY = 0.5
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StepAverageRecipe:
@@ -15,13 +17,17 @@ class StepAverageRecipe:
 
     steps: tuple[int, ...] | Literal["all"] = ()  # none: no average is made
     kind: Literal["uniform", "ema"] = "uniform"
-    decay: float = 0.5  # ema: the share of the mean that the next step keeps
+    decay: float = DECAY  # ema: the share of the mean that the next step keeps
 
     def __post_init__(self) -> None:
         if self.steps != "all" and len(set(self.steps)) == 1:
             raise RecipeError(f"pretrain.keep.average.steps: {list(self.steps)}; an average needs two steps, or all")
         if not 0 < self.decay < 1:
             raise RecipeError(f"pretrain.keep.average.decay={self.decay:g}; between 0 and 1 is right")
+        if self.kind == "uniform" and self.decay != DECAY:
+            raise RecipeError("pretrain.keep.average.decay: without effect, because kind is uniform; ema has a decay")
+        if self.kind == "ema" and not self.steps:
+            raise RecipeError("pretrain.keep.average.kind: without effect, because no steps are averaged; name some")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -102,3 +102,10 @@ def test_an_average_of_one_step_or_without_decay_is_refused():
         StepAverageRecipe(steps=(3,))
     with pytest.raises(RecipeError, match="decay=1; between 0 and 1 is right"):
         StepAverageRecipe(steps="all", kind="ema", decay=1.0)
+
+
+def test_a_decay_or_a_kind_without_effect_is_refused():
+    with pytest.raises(RecipeError, match="decay: without effect, because kind is uniform"):
+        StepAverageRecipe(steps="all", decay=0.9)
+    with pytest.raises(RecipeError, match="kind: without effect, because no steps are averaged"):
+        StepAverageRecipe(kind="ema")
