@@ -100,6 +100,7 @@ def in_root(job: Job, root: Path) -> Job:
         guards=moved(job.guards),
         output=str(artifact.folder_of(root, job.asset, job.fingerprint)),
         on_the_way=tuple(in_root(one, root) for one in job.on_the_way),
+        goes_on_from=None if job.goes_on_from is None else moved((job.goes_on_from,))[0],
     )
 
 

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,13 +26,9 @@ def here(store, tmp_path) -> Path:
     """The artifact's folder of whoever submits: its job is in the store."""
     folder = machine(store, tmp_path / "here")
     told = {"asset": "crawl", "partition": "p", "fingerprint": "0" * 32, "digest": "d"}
-    job = job_by_hand(
-        "toy",
-        folder,
-        inputs=[InputArtifact(**told, path=str(tmp_path / "here" / "crawl" / ("0" * 32)))],
-        asset=folder.parent.name,
-        fingerprint=folder.name,
-    )
+    read = InputArtifact(**told, path=str(tmp_path / "here" / "crawl" / ("0" * 32)))
+    job = job_by_hand("toy", folder, inputs=[read], asset=folder.parent.name, fingerprint=folder.name)
+    job = replace(job, goes_on_from=read)
     write_job(job, folder / "job.json")
     store_small(folder / "job.json", (folder / "job.json").read_bytes())
     return folder
@@ -54,6 +51,7 @@ def test_the_job_is_that_of_the_nodes_folder_and_its_words_come_back(store, here
     job = read_job(node / "documents" / here.name / "job.json")
     assert Path(job.output) == node / "documents" / here.name
     assert Path(job.inputs[0].path) == node / "crawl" / ("0" * 32)
+    assert job.goes_on_from == job.inputs[0]
     Follower(here).bring()
     assert (here / "log.txt").read_text() == "--- attempt 8.0 on node1\nran well\n"
 

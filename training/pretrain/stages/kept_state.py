@@ -8,7 +8,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
+from training.contract.artifact import Damaged, find
 from training.contract.files.checksums import sha256_of
+from training.contract.files.stored_root import is_here
 from training.contract.job import InputArtifact, Job, Work
 from training.contract.scopes import OPTIMIZER_FOLDER
 from training.pretrain.checkpoint import Store, checkpoint_name, checkpoints
@@ -53,27 +55,39 @@ def moved_state(state: Path | None, own: Work) -> dict[str, str]:
 def lay_state(step: InputArtifact, store: Store, work: Work) -> None:
     """Put the state beside a kept step where a training looks for checkpoints, unless it has some.
 
-    Each file is compared with the step's record. If one is missing or differs, training begins at step 0, and a message
-    says so.
+    Each file is compared with the step's record, and brought from the root's store if it is not here. If one is missing
+    or differs, training begins at step 0, and a message says so.
     """
     if store.world.is_first and not checkpoints(store.folder):
-        record = step.record()
-        files = [one for one in record.get("beside", ()) if one["path"].startswith(f"{OPTIMIZER_FOLDER}/")]
         place = store.folder / f".{OPTIMIZER_FOLDER}.tmp"
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
-        for one in files:
-            source, copy = Path(step.path, one["path"]), place / Path(one["path"]).name
-            if source.is_file():
-                shutil.copyfile(source, copy)
-            if not copy.is_file() or sha256_of(copy) != one["sha256"]:
-                shutil.rmtree(place)
-                said = f"{source} is missing or was changed; training begins at step 0"
-                work.progress.message(said, level="WARNING")
-                break
+        if lost := _lost_of(step, place):
+            shutil.rmtree(place)
+            said = f"{lost} is missing or was changed; training begins at step 0"
+            work.progress.message(said, level="WARNING")
         else:
-            place.rename(store.folder / checkpoint_name(record["settings"]["kept"]["step"]))
+            place.rename(store.folder / checkpoint_name(step.record()["settings"]["kept"]["step"]))
     store.world.wait()
+
+
+def _lost_of(step: InputArtifact, place: Path) -> Path | None:
+    """Copy the state beside a kept step to `place`; return what of the step is not as it was written, or None."""
+    try:
+        made = find(Path(step.path))
+    except Damaged:
+        made = None
+    if made is None or made.digest != step.digest:
+        return Path(step.path)
+    files = [one for one in made.record.get("beside", ()) if one["path"].startswith(f"{OPTIMIZER_FOLDER}/")]
+    for one in files:
+        source, copy = made.path / one["path"], place / Path(one["path"]).name
+        if not is_here(source, one["sha256"]):
+            return source
+        shutil.copyfile(source, copy)
+        if sha256_of(copy) != one["sha256"]:
+            return source
+    return None if files else made.path / OPTIMIZER_FOLDER
 
 
 def add_seconds(job: Job, trainer: Trainer) -> None:

@@ -159,6 +159,20 @@ def test_a_later_step_from_a_kept_state_is_the_step_from_the_beginning(chain, st
     assert ("was changed; training begins at step 0" in said) == is_changed
 
 
+@pytest.mark.parametrize("lost", ["artifact.json", "optimizer"])
+def test_a_later_step_whose_state_is_gone_before_its_job_begins_is_made_from_the_beginning(
+    chain, straight, stateful, tmp_path, lost
+):
+    copy = shutil.copytree(stateful.path, tmp_path / "step")
+    for path in copy.glob(f"{lost.partition('.')[0]}*"):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    given = dataclasses.replace(stateful, path=str(copy))
+    job = dataclasses.replace(kept(chain, straight, 9), output=str(tmp_path / "nine"), goes_on_from=given)
+    assert run_job(job, STAGES) == 0
+    assert "resumed_at_step" not in find(Path(job.output)).record["notes"]
+    assert "is missing or was changed; training begins at step 0" in Path(job.output, "messages.jsonl").read_text()
+
+
 # Where a process dies: the function that it was about to call for so many times.
 DYING = """
 import importlib, os, signal, sys
