@@ -278,9 +278,14 @@ def _compute(side: Side) -> dict[str, Any]:
 
 
 def _has_cost_in_parts(side: Side) -> bool:
-    """Whether a side is made from a kept step whose record has only a part of its training's cost."""
-    kept = (record for (asset, _), record in side.made.items() if asset == KEPT_STEPS)
-    return any(one["cost"].get("wall_seconds", 0.0) < one["metrics"].get("training_seconds", 0.0) for one in kept)
+    """Whether a side is made from a kept step whose record has only a part of its training's cost.
+
+    A step that was written on the way of its base model has no attempts of its own; one that was made from the state of
+    an earlier step took less time than its training.
+    """
+    kept = [record for (asset, _), record in side.made.items() if asset == KEPT_STEPS]
+    spent = [(one["cost"], one["metrics"].get("training_seconds", 0.0)) for one in kept]
+    return any("attempts" not in cost or cost.get("wall_seconds", 0.0) < seconds for cost, seconds in spent)
 
 
 def _pretrained(side: Side) -> Mapping[str, Any] | None:

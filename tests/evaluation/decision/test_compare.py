@@ -129,11 +129,17 @@ def test_over_seeds_the_interval_is_students_and_of_a_difference_welchs():
     assert over_seeds(sides, answers, [[0], [1], [2]]) == []
 
 
-def test_of_a_step_that_was_written_on_the_way_no_cost_is_told():
-    spent = {"cpu_seconds": 3.0, "node_hours": 0.1, "wall_seconds": 2.0}
+@pytest.mark.parametrize("way", [{"attempts": None}, {"wall_seconds": 0.5}])
+def test_of_a_step_that_was_written_on_the_way_or_made_from_a_state_no_cost_is_told(way):
+    spent = {"cpu_seconds": 3.0, "node_hours": 0.1, "wall_seconds": 2.0, "attempts": []}
     own = {"cost": spent, "metrics": {"parameters": 10.0, "tokens": 100.0, "training_seconds": 1.0}}
-    way = own | {"metrics": own["metrics"] | {"training_seconds": 90.0}}
-    told = compute([side("a", made={("kept_steps", "step-2"): own}), side("b", made={("kept_steps", "step-5"): way})])
+    part = {name: told for name, told in (spent | way).items() if told is not None}
+    told = compute(
+        [
+            side("a", made={("kept_steps", "step-2"): own}),
+            side("b", made={("kept_steps", "step-5"): own | {"cost": part}}),
+        ]
+    )
     assert [one["cpu_seconds"] for one in told["sides"]] == [3.0, None] and told["sides"][1]["flops"] == 6000.0
     assert told["sentence"].endswith("; b has only a part of its training's cost on its record, so none is given")
 
