@@ -28,7 +28,7 @@ def _step(told: Mapping[str, Any]) -> Iterator[str]:
     )
     if not told["trained"]:
         why = (
-            "comes after the step that is kept"
+            "comes after the last step that trained the model"
             if "later" in told["skipped"]
             else f"was skipped ({', '.join(told['skipped'])}): it is in the ledger"
         )
@@ -160,7 +160,7 @@ def _seen(seen: Mapping[str, Any]) -> str:
     later = sorted({one["step"] for one in seen["steps"] if "later" in one["skipped"]})
     skipped = sorted({one["step"] for one in seen["steps"] if one["skipped"]} - {*later})
     also = f"; steps {_ranges(skipped)} were skipped" if skipped else ""
-    also += f"; steps {_ranges(later)} come after the kept one" if later else ""
+    also += f"; steps {_ranges(later)} come after its last one" if later else ""
     if not steps:
         return f"  {seen['training']}: in a shard, and no step trained on it{also}"
     return (
