@@ -1,5 +1,7 @@
 """Show in a page's tree what a click shows, for extractors that leave out what is hidden, and its heading with it.
 
+Lists of nodes are copied (`[:]`), because each step of their own iterators is linear in their length.
+
 The rule is that of the extractor `blocks`: what is hidden is content if it stands behind a heading or switch that has
 no other text, and only the next heading stands behind it, save behind the last of several. Panels of tabs are content.
 """
@@ -29,7 +31,7 @@ def unfolded(tree: HTMLTree, html: str) -> str:
     """Return a page's HTML with what a click shows; `html` itself if there is nothing. The tree may be changed."""
     several = set[Node | None]()
     shown: list[tuple[ElementNode, ElementNode | None]] = []
-    for node in tree.document.query_selector_all(HIDDEN) if tree.document else ():
+    for node in tree.document.query_selector_all(HIDDEN)[:] if tree.document else ():
         if node.tag not in BLOCKS or not _is_hidden(node) or not _words(node) or _is_menu(node):
             continue
         heading, after = _heading(node), next(_beside(node), None)
@@ -38,8 +40,12 @@ def unfolded(tree: HTMLTree, html: str) -> str:
             several.add(node.parent)
         if node.getattr("role") == "tabpanel" or (heading is not None and is_next):
             shown.append((node, heading))
+    inside = set[Node]()
     for node, heading in shown:
         _show(tree, node, heading)
+        if node not in inside:
+            _make_plain(tree, node)
+            inside |= set(node.query_selector_all(", ".join(BLOCKS))[:])
     return str(tree) if shown else html
 
 
@@ -53,7 +59,7 @@ def _is_menu(node: ElementNode) -> bool:
     """Whether an element holds a form, is in a part of the page that is no text, or has most letters in links."""
     if node.closest(NO_TEXT) is not None or node.query_selector("form, input, select") is not None:
         return True
-    return 2 * sum(len(_words(link)) for link in node.query_selector_all("a")) > len(_words(node))
+    return 2 * sum(len(_words(link)) for link in node.query_selector_all("a")[:]) > len(_words(node))
 
 
 def _words(node: Node) -> str:
@@ -91,18 +97,24 @@ def _begins_with_title(node: Node) -> bool:
 
 
 def _show(tree: HTMLTree, node: ElementNode, heading: ElementNode | None) -> None:
-    """Take from an element and those in it what hides them; make bare text a paragraph, and a title a heading."""
+    """Take from an element what hides it, and make its title a heading."""
     if heading is not None:
         made, text = _element(tree, heading.tag if heading.tag in (*HEADINGS, "summary") else "h3"), _words(heading)
         heading.replace_with(made)
         made.append_child(_text(tree, text))
-    for one in (node, *node.query_selector_all("[class], [id]")):
+    for name in ATTRIBUTES:
+        node.delattr(name)
+
+
+def _make_plain(tree: HTMLTree, node: ElementNode) -> None:
+    """Take from the elements in a shown one the names that may hide them, and make bare text a paragraph."""
+    for one in node.query_selector_all("[class], [id]")[:]:
         for name in ATTRIBUTES:
             one.delattr(name)
-    for one in (node, *node.query_selector_all("div")):
+    for one in (node, *node.query_selector_all("div")[:]):
         if one.tag == "div" and one.query_selector(ANY_BLOCK) is None:
             made = _element(tree, "p")
-            for child in one.child_nodes:
+            for child in one.child_nodes[:]:
                 made.append_child(child)
             one.append_child(made)
 

@@ -65,7 +65,7 @@ def _deepen_lists(tree: HTMLTree) -> None:
     resiliparse 2.0 takes every `ul` fewer than four levels below the body for a menu, including ingredients and steps.
     On the labelled pages of article-extraction-benchmark this change leaves precision and recall as they are.
     """
-    for item in tree.document.query_selector_all(LISTS_NEAR_BODY) if tree.document else ():
+    for item in tree.document.query_selector_all(LISTS_NEAR_BODY)[:] if tree.document else ():
         parent = item.parent
         if parent is None or len(item.text or "") < MENU_CHARACTERS_PER_LINK * len(item.query_selector_all("a")):
             continue

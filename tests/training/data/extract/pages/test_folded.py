@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from resiliparse.parse.html import HTMLTree
 
@@ -42,3 +44,22 @@ def test_what_a_click_shows_is_shown_under_a_heading(name: str):
 @pytest.mark.parametrize("name", LEFT)
 def test_what_no_heading_stands_for_and_menus_stay_hidden(name: str):
     assert unfolded(HTMLTree.parse(LEFT[name]), LEFT[name]) is LEFT[name]
+
+
+@pytest.mark.parametrize(
+    ("begin", "end"),
+    [("<h3>A</h3><div hidden>", "</div>"), ("<h3>A</h3><div hidden>B", ""), ("<div hidden>A</div>", " ")],
+)
+def test_the_work_is_linear_in_the_number_of_hidden_elements(begin: str, end: str):
+    def calls(number: int) -> int:
+        found: list[str] = []
+        html = begin * number + "word" * (end == "") + end * number
+        tree = HTMLTree.parse(html)
+        sys.setprofile(lambda frame, event, given: found.append(event))
+        try:
+            unfolded(tree, html)
+        finally:
+            sys.setprofile(None)
+        return len(found)
+
+    assert calls(200) < 5 * calls(50)
