@@ -63,3 +63,8 @@ def test_the_work_is_linear_in_the_number_of_hidden_elements(begin: str, end: st
         return len(found)
 
     assert calls(200) < 5 * calls(50)
+
+
+def test_bare_text_becomes_one_paragraph_in_its_order():
+    html = "<h3>A</h3><div hidden>One <b>two</b> three <i>four</i> five</div>"
+    assert "<div><p>One <b>two</b> three <i>four</i> five</p></div>" in unfolded(HTMLTree.parse(html), html)
