@@ -43,6 +43,9 @@ VARIABLES = (
     "TORCH_ALLOW_TF32_CUBLAS_OVERRIDE",
 )
 
+# Instructions by which the libraries choose among kernels that torch's capability, such as AVX512, does not tell apart.
+INSTRUCTIONS = ("avx_vnni", "avx512_vnni", "avx512_bf16", "avx512_fp16", "amx_int8", "amx_bf16", "amx_fp16")
+
 # What torch may compute by a function of Intel's MKL for many numbers at once (ATen/cpu/vml.h of torch 2.13).
 BY_MKL = (
     *("acos", "asin", "atan", "cos", "cosh", "erf", "erfc", "erfinv", "exp", "exp2", "expm1"),
@@ -146,13 +149,26 @@ def _device() -> str:
 
 
 def _processor() -> str:
-    """Return the processor's name from /proc/cpuinfo, or its architecture if there is none."""
+    """Return the processor as /proc/cpuinfo tells it: name, family, model, cache, instructions; else its architecture.
+
+    The name is not enough: of many virtual machines it is the same for processors of several generations, for which the
+    libraries choose other kernels.
+    """
     try:
         text = Path("/proc/cpuinfo").read_text("utf-8")
     except OSError:
         text = ""
-    found = re.search(r"^model name\s*:\s*(.+)$", text, re.MULTILINE)
-    return found[1].strip() if found else platform.machine()
+    return described(text) or platform.machine()
+
+
+def described(text: str) -> str:
+    """Return the processor that a text in the form of /proc/cpuinfo describes; empty if it names none."""
+    said = {name: value.strip() for name, value in re.findall(r"^([a-z ]+?)[ \t]*:[ \t]*(.*)$", text, re.MULTILINE)}
+    if not said.get("model name"):
+        return ""
+    kind = "-".join(said[name] for name in ("cpu family", "model") if said.get(name))
+    has = [one for one in INSTRUCTIONS if one in said.get("flags", "").split()]
+    return ", ".join(filter(None, (said["model name"], kind, said.get("cache size", ""), *has)))
 
 
 def _precision() -> dict[str, Any]:

@@ -44,6 +44,7 @@ AVERAGE = Stage(
     module="training.pretrain.stages.average",
     libraries=("torch",),
     kinds=("pytorch", "safetensors"),
+    by_a_model=True,
 )
 DOREMI = Stage(
     name="doremi",
