@@ -164,11 +164,10 @@ def _processor() -> str:
 def described(text: str) -> str:
     """Return the processor that a text in the form of /proc/cpuinfo describes; empty if it names none."""
     said = {name: value.strip() for name, value in re.findall(r"^([a-z ]+?)[ \t]*:[ \t]*(.*)$", text, re.MULTILINE)}
-    if not said.get("model name"):
-        return ""
     kind = "-".join(said[name] for name in ("cpu family", "model") if said.get(name))
     has = [one for one in INSTRUCTIONS if one in said.get("flags", "").split()]
-    return ", ".join(filter(None, (said["model name"], kind, said.get("cache size", ""), *has)))
+    parts = (said.get("model name", ""), kind, said.get("cache size", ""), *has)
+    return ", ".join(filter(None, parts)) if parts[0] else ""
 
 
 def _precision() -> dict[str, Any]:

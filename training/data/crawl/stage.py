@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 CRAWL = Stage(
     name="crawl",
-    version="10",
+    version="11",
     module="training.data.crawl.crawl",
     libraries=("warcio", "idna"),  # generated sources write their archives with warcio
     kinds=("warc",),

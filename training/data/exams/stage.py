@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 
 BENCHMARKS = Stage(
     name="benchmarks",
-    version="14",
+    version="15",
     module="training.data.exams.benchmarks",
     libraries=("xxhash",),
     kinds=("numpy", "parquet"),
 )
 DECONTAMINATE = Stage(
     name="decontaminate",
-    version="12",
+    version="13",
     module="training.data.exams.decontaminate",
     libraries=("xxhash",),
     kinds=("numpy", "parquet"),

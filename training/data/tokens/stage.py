@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 TOKENIZER = Stage(
     name="tokenizer",
-    version="10",
+    version="11",
     module="training.data.tokens.tokenizer",
     libraries=("tokenizers",),
     kinds=("tokenizers", "huggingface"),
@@ -24,7 +24,7 @@ TOKENIZER = Stage(
 )
 TOKENIZE = Stage(
     name="tokenize",
-    version="10",
+    version="11",
     module="training.data.tokens.tokenize",
     libraries=("tokenizers",),
     kinds=("tokenizers", "numpy"),
