@@ -29,6 +29,7 @@ from evaluation.exams.items import ExamItem
 from training.contract.parts.outside import PartFailed
 from training.contract.records import RecipeError
 from training.contract.sandbox import code_eval
+from training.contract.sandbox.judged import check_tests
 from training.contract.user_input.plain_data import MOST_BYTES, yaml_value
 from training.data.exams.generation import check_generation
 from training.data.exams.grading import given
@@ -120,7 +121,7 @@ def make_task(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: M
     """Return the suite as a task of lm-eval.
 
     Raise RecipeError if lm-eval does not know the task, if the suite's fields do not define a task, or if the prompt
-    needs examples and the recipe names no rows to draw them from.
+    needs examples and the recipe names no rows to draw them from; and DataError if programs cannot be judged here.
     """
     check_confined(benchmark)
     config = task_config(benchmark)
@@ -141,11 +142,14 @@ def make_task(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: M
         left_out = ("split", "samples") if examples else ("split",)
         config["fewshot_config"] = {key: value for key, value in own.items() if key not in left_out}
     try:
-        return LmEvalTask(config, splits)
+        task = LmEvalTask(config, splits)
     except PartFailed:  # of a task from outside, which says its name
         raise
     except (TypeError, ValueError, KeyError, AttributeError, AssertionError, TemplateError) as error:
         raise RecipeError(f"{benchmark.name}: lm-eval cannot make the task: {type(error).__name__}: {error}") from error
+    if task.UNSAFE_CODE:  # before the model is asked
+        check_tests(str(task.doc_to_target(document)) for document in splits[TEST])
+    return task
 
 
 def task_config(benchmark: BenchmarkRecipe) -> dict[str, Any]:

@@ -139,6 +139,16 @@ def test_tasks_that_compare_texts_or_load_code_eval_are_none_of_these():
         check_suite(BenchmarkRecipe(name="a", uri="x.jsonl", kind="generate", task="gsm8k_cot", num_fewshot=9))
 
 
+@needs_sandbox
+@pytest.mark.data
+def test_a_test_that_imports_what_the_sandbox_lacks_is_refused_before_the_model_is_asked():
+    suite = human_eval(task="humaneval_plus", limit=1)
+    (item,) = read_exam(suite, {}).items
+    item.row["test"] = "import numpy as np\n" + item.row["test"]  # as the rows of evalplus have it
+    with pytest.raises(ValueError, match="a test imports numpy; the sandbox has Python's own library only"):
+        make_task(suite, [item], {})
+
+
 @pytest.mark.data
 def test_without_a_sandbox_the_suite_is_refused_with_what_to_install(monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))

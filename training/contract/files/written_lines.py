@@ -123,7 +123,6 @@ class Follower:
             if hashlib.md5(here, usedforsecurity=False).hexdigest() != tag:  # S3's tag of what was written at once
                 here = root.objects.get(key) or b""
                 os.pwrite(stream.fileno(), here, place)
-                tag = hashlib.md5(here, usedforsecurity=False).hexdigest()
             self._seen.add((key, place, tag))
             place += len(here)
         if place < os.fstat(stream.fileno()).st_size:

@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 
+from training.contract.errors import DataError
 from training.contract.files.notes import Notes
 from training.contract.files.writing import has_ended, this_process
 
@@ -146,7 +147,7 @@ class Claims:
     def _beat_on(self) -> None:
         while not self._stop.wait(self._notes.write_seconds):
             if self._goes_on():
-                with suppress(OSError):
+                with suppress(OSError, DataError):  # the next beat may come through
                     self._beat(_WORKS)
 
 

@@ -7,7 +7,9 @@ could write, patch or guess. A program that ends, says too much or takes too lon
 
 from __future__ import annotations
 
+import ast
 import json
+import sys
 import time
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +18,7 @@ from math import comb
 from queue import Empty, SimpleQueue
 from typing import Any
 
+from training.contract.errors import DataError
 from training.contract.process.cores import available_cores
 from training.contract.sandbox.confined import Confined, Limits, check_sandbox
 
@@ -35,6 +38,27 @@ class Verdict:
 
     passed: bool
     why: str = ""
+
+
+def check_tests(tests: Iterable[str]) -> None:
+    """Raise DataError if nothing can be confined here, or if a test imports what the sandbox lacks.
+
+    Such a test would fail every program, right or wrong.
+    """
+    check_sandbox("a suite of programs")
+    for test in tests:
+        try:
+            imports = [one for one in ast.walk(ast.parse(test)) if isinstance(one, (ast.Import, ast.ImportFrom))]
+        except (SyntaxError, ValueError, RecursionError):  # the verdicts say so
+            continue
+        modules = [one.name for place in imports if isinstance(place, ast.Import) for one in place.names]
+        modules += [place.module or "" for place in imports if isinstance(place, ast.ImportFrom)]
+        lacking = sorted({name.partition(".")[0] for name in modules} - sys.stdlib_module_names)
+        if lacking:
+            raise DataError(
+                f"a test imports {', '.join(lacking)}; the sandbox has Python's own library only; take rows whose tests"
+                " need no more"
+            )
 
 
 def judged(programs: Iterable[Program], limits: Limits | None = None, *, at_once: int | None = None) -> list[Verdict]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.cluster import minis3
 from tests.training.contract.files.test_stored_root import machine
 from training.contract.files import written_lines
 from training.contract.files.written_lines import Follower, Sender, send_what_is_here
@@ -38,6 +39,19 @@ def test_a_file_comes_as_it_grows_and_is_asked_for_only_where_it_grew(store, tmp
     assert store.counted()["GET"] == before + 1, "one list"
     third = machine(store, tmp_path / "third")
     assert brought(third, LOG) == whole
+
+
+def test_a_store_whose_tags_are_no_checksums_is_asked_once_for_each_piece(store, tmp_path, monkeypatch):
+    monkeypatch.setattr(minis3, "_tag", lambda data: f'"{len(data)}-encrypted"')
+    here, node = machine(store, tmp_path / "here"), machine(store, tmp_path / "node")
+    add(node, LOG, "one\n")
+    Sender(node, "8.0").send([LOG])
+    follower = Follower(here)
+    follower.bring()
+    before = store.counted()["GET"]
+    follower.bring()
+    assert (here / LOG).read_text() == "one\n"
+    assert store.counted()["GET"] == before + 1, "one list"
 
 
 def test_a_later_attempt_adds_to_the_file_whatever_the_one_before_still_writes(store, tmp_path):
