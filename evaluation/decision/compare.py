@@ -18,7 +18,7 @@ from evaluation.decision.intervals import mean_difference_interval, mean_interva
 from evaluation.decision.paired import Answers, gain_of, paired, read_answers
 from training.contract.progress import METRICS_FILE, read_metrics
 from training.contract.records import differences
-from training.contract.scopes import KEPT_STEPS
+from training.contract.scopes import AVERAGED_MODEL, KEPT_STEPS
 
 MATCHED = 0.01  # relative difference of compute below which two trainings count as matched
 MARKS = (0.25, 0.5, 0.75, 1.0)  # shares of the shorter training at which losses are given
@@ -289,9 +289,12 @@ def _has_cost_in_parts(side: Side) -> bool:
 
 
 def _pretrained(side: Side) -> Mapping[str, Any] | None:
-    """Return the record of a side's base model; of a kept step, or a model made from one, that of the step."""
-    kept = (record for (asset, _), record in side.made.items() if asset == KEPT_STEPS)
-    return next(kept, side.made.get(("base_model", "")))
+    """Return the record of a side's base model, or of the average or the kept step that takes its place."""
+    made = side.made.items()
+    found = (
+        record for name in (AVERAGED_MODEL, KEPT_STEPS, "base_model") for (asset, _), record in made if asset == name
+    )
+    return next(found, None)
 
 
 def _sum(records: Any, name: str) -> float | None:

@@ -144,6 +144,15 @@ def test_of_a_step_that_was_written_on_the_way_or_made_from_a_state_no_cost_is_t
     assert told["sentence"].endswith("; b has only a part of its training's cost on its record, so none is given")
 
 
+def test_an_average_has_the_tokens_of_its_last_step_and_the_held_out_loss_of_none():
+    spent = {"cost": {"attempts": [], "wall_seconds": 2.0}}
+    first = spent | {"metrics": {"parameters": 10.0, "tokens": 100.0, "held_out_bits_per_byte": 3.5}}
+    mean = spent | {"metrics": {"parameters": 10.0, "tokens": 250.0}}
+    made = {("kept_steps", "step-2"): first, ("averaged_model", ""): mean}
+    (own, _) = compute([side("a", made=made), side("b", made=base())])["sides"]
+    assert (own["tokens"], own["held_out_bits_per_byte"]) == (250.0, None)
+
+
 def test_compute_is_matched_or_by_how_much_it_is_not():
     same = compute([side("a", made=base()), side("b", made=base(tokens=100.5))])
     assert same["is_matched"] and same["sides"][0]["flops"] == 6000.0
