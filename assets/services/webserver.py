@@ -21,7 +21,7 @@ READING = frozenset({"GET", "HEAD"})
 ELSEWHERE = frozenset({"cross-site", "same-site"})  # values of Sec-Fetch-Site for pages of other servers
 # The classes are those of Dagster 1.13.27, without their hashes; where they are called otherwise, nothing changes.
 STYLE = b"""<style>
-[class*="AssetNodeOverview_statusGrid"] [class*="Box_flex_"] { flex-wrap: wrap; }
+[class*="AssetNodeOverview_statusGrid"] [class*="Box_flex_"] { flex-wrap: wrap; max-width: 100%; }
 [class*="AssetNodeOverview_statusGrid"] [class*="baseTag"] span { white-space: normal; overflow-wrap: anywhere; }
 [class*="AssetNodeOverview_statusGrid"] [class*="baseTag"] { height: auto; }
 </style></head>"""
