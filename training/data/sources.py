@@ -52,6 +52,7 @@ MARKS = (  # the longer ones first
     *((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"), (codecs.BOM_UTF8, "utf-8-sig")),
 )
 ASCII = bytes(range(128))
+ZEROS = 1 / 8  # more of a text's bytes are 0 in UTF-16 alone
 MAX_WHOLE_BYTES = 256 << 20  # of a text that is read as a whole
 CHARACTERS = 1 << 20  # of a list in JSON that are read at once
 BLANKS = " \t\n\r"  # of JSON
@@ -574,11 +575,11 @@ def decoded(data: bytes, name: str) -> str:
     """Return a text file's bytes as text: by a byte-order mark of Unicode, as UTF-8, otherwise as Windows-1252.
 
     Line ends become newlines. Raise DataError where the last is likely wrong: of a byte that it lacks, of signs
-    between letters, of letters that no language has together which it can write, or of UTF-8 with a broken byte; and
-    of bytes that are 0, which UTF-16 without a mark has.
+    between letters, of letters that no language has together which it can write, of a byte 0, or of UTF-8 with a broken
+    byte; and of a text that has so many bytes 0 as UTF-16 without a mark.
     """
     charset = next((charset for mark, charset in MARKS if data.startswith(mark)), "utf-8")
-    if charset == "utf-8" and b"\0" in data:
+    if charset == "utf-8" and data.count(0) > len(data) * ZEROS:
         raise DataError(f"{name}: byte {data.index(0)} is 0, as in UTF-16 without a mark; save it as UTF-8")
     try:
         text = data.decode(charset)
@@ -587,7 +588,7 @@ def decoded(data: bytes, name: str) -> str:
             wrong = f"begins as {charset.upper()} does, and is not from byte {error.start} on"
             raise DataError(f"{name}: {wrong}") from None
         text = data.decode("cp1252", errors="replace")
-        if "\ufffd" in text or _is_mostly_utf_8(data) or not _is_western(data, text):
+        if "\ufffd" in text or b"\0" in data or _is_mostly_utf_8(data) or not _is_western(data, text):
             raise DataError(f"{name}: not UTF-8 from byte {error.start} on; save it as UTF-8") from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
 

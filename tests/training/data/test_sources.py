@@ -86,10 +86,16 @@ def test_a_text_is_read_by_its_byte_order_mark(charset: str):
     assert decoded(codecs.BOM_UTF16_BE + "żółw".encode("utf-16-be"), "a.txt") == "żółw"
 
 
-@pytest.mark.parametrize("data", ["This is UTF-16.".encode("utf-16-le"), "Größe".encode("utf-16-be"), b"a\0b"])
+@pytest.mark.parametrize("data", ["This is UTF-16.".encode("utf-16-le"), "Größe".encode("utf-16-be")])
 def test_utf_16_without_a_mark_is_no_text(data):
     with pytest.raises(DataError, match=r"a\.txt: byte \d+ is 0, as in UTF-16 without a mark"):
         decoded(data, "a.txt")
+
+
+def test_a_byte_of_0_is_one_of_utf_8_and_of_no_other():
+    assert decoded("one field\0and another, größer".encode(), "a.txt") == "one field\0and another, größer"
+    with pytest.raises(DataError, match=r"a\.txt: not UTF-8 from byte"):
+        decoded("one field\0and another, größer".encode("cp1252"), "a.txt")
 
 
 def test_a_mark_that_the_bytes_do_not_follow_is_named():

@@ -44,7 +44,7 @@ class Line:
         try:
             if "raised" in answer:
                 name, text = map(str, answer["raised"])
-                raise _error_of(name)(text)
+                raise _error_of(name, text)
             return decoded(answer["value"], lambda number: ProgramValue(self, number))
         except (KeyError, ValueError, TypeError, RecursionError, ArithmeticError) as error:
             if "raised" in answer:
@@ -188,7 +188,11 @@ def _number_of(value: Any) -> int:
     raise TypeError(f"a test cannot give a {type(value).__name__} to the program")
 
 
-def _error_of(name: str) -> type[Exception]:
-    """Return Python's own class of errors of that name."""
+def _error_of(name: str, text: str) -> Exception:
+    """Return an error of Python's own class of that name; its text is empty if the class takes more than a text."""
     found = getattr(builtins, name, None)
-    return found if isinstance(found, type) and issubclass(found, Exception) else ProgramRaised
+    kind = found if isinstance(found, type) and issubclass(found, Exception) else ProgramRaised
+    try:
+        return kind(text)
+    except TypeError:
+        return kind.__new__(kind)
