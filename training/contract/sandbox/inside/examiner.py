@@ -191,7 +191,8 @@ def _number_of(value: Any) -> int:
 def _error_of(name: str, text: str) -> Exception:
     """Return an error of Python's own class of that name; its text is empty if the class takes more than a text."""
     found = getattr(builtins, name, None)
-    kind = found if isinstance(found, type) and issubclass(found, Exception) else ProgramRaised
+    own = isinstance(found, type) and issubclass(found, Exception)
+    kind: type[Exception] = found if own else ProgramRaised
     try:
         return kind(text)
     except TypeError:
