@@ -21,7 +21,7 @@ from training.contract.identity.generated_sources import SOURCES
 from training.contract.identity.refusals import REFUSALS, only_refuses
 from training.contract.stage import modules_of, parts_of
 from training.posttrain.align.method import method_names
-from training.pretrain.watch.keep_settings import KeepRecipe
+from training.pretrain.watch.keep_settings import KeepRecipe, StepAverageRecipe
 
 # Libraries that closures import and that are in no fingerprint there, with the stages whose closures may import them.
 EVERYWHERE = frozenset(STAGES)
@@ -390,6 +390,7 @@ BESIDE = {
     "score": ("the classes of the models that it asks", {"data.quality.settings"}),
     "tokenize": ("the special tokens", {"data.tokens.tokenizer_settings"}),
     "pretrain": ("the phases that the plan was made of", {"order.batch_settings"}),
+    "average": ("which steps a list by logarithm has, which stands beside the section", {"pretrain.watch.settings"}),
     "doremi": ("the phases that the plan was made of", {"order.batch_settings"}),
     "extend": ("the phases that the plan was made of", {"order.batch_settings"}),
     "reward": (
@@ -459,13 +460,14 @@ BESIDE = {
         },
     ),
 }
+KEEP = KeepRecipe(steps="log", average=StepAverageRecipe(steps="all"))
 WITH_EVERY_PART = ("kitchen-ladder", "kitchen-mixture", "kitchen-long-context", "kitchen-synthetic")  # with kitchen-rl
 
 
 def test_an_edit_of_a_section_marks_only_the_stages_that_read_it(code):
     read: dict[str, set[str]] = {name: set() for name in STAGES}
     kitchen = load_recipe("kitchen-rl")
-    keeping = replace(kitchen, pretrain=replace(kitchen.pretrain, keep=KeepRecipe(steps="log")))
+    keeping = replace(kitchen, pretrain=replace(kitchen.pretrain, keep=KEEP))
     for recipe in (keeping, *map(example, WITH_EVERY_PART)):
         for declared in CHAIN.values():
             for partition in partitions_of(declared, recipe):
@@ -529,8 +531,9 @@ def test_no_module_of_a_closure_imports_by_a_name_that_the_source_does_not_hold(
     # `generated` takes its names from SOURCES, each of which is guarded as a stage is. `parts` takes them from the
     # files of a package, and closures have all of them where the package asks for its own or is named with `.*`.
     # `outside` imports a part of the user's, whose code is in the settings of the job
-    # (training/contract/parts/code.py).
+    # (training/contract/parts/code.py). `inside` runs a model's programs and imports Python's own library.
     known = {"training.data.generated", "training.contract.parts.packages", "training.contract.parts.outside"}
+    known |= {f"training.contract.sandbox.inside.{name}" for name in ("candidate", "examiner", "plain")}
     for name in {one for stage in GUARDED.values() for one in code.closure(stage.module)} - known:
         for node in ast.walk(ast.parse(code.source(name))):
             called = getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else ""
