@@ -53,8 +53,9 @@ UNDECLARED = {
     # Reached by an import of which these stages use another part.
     "plotly": ("draws the scaling ladder's page, which these stages do not", {"learning_curves", "card"}),
     "torch": (
-        "loads models, which these stages do not",
+        "loads models, which these stages do not; `average` adds and multiplies fp64 numbers, which has one result",
         {
+            "average",
             "instructions",
             "preferences",
             "prompts",

@@ -75,6 +75,8 @@ def programs_confined() -> Iterator[None]:
 class LmEvalTask(ConfigurableTask):
     """A task of lm-eval whose documents are in memory."""
 
+    UNSAFE_CODE = False  # lm-eval sets it only on tasks that run code
+
     def __init__(self, config: dict[str, Any], splits: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
         self._splits = splits
         super().__init__(config=config)

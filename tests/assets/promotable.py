@@ -9,11 +9,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
+
 from assets.graph.pipeline import Pipeline
 from assets.materialize.promote import decide_and_promote
 from assets.materialize.watch import Watch
 from assets.run.result import Report
 from assets.run.run import run_recipe
+from assets.services.stores import opened_instance
 from assets.state.cell import Cell, Comparison
 from assets.state.compare import compare
 from assets.state.recipe_folders import SHIPPED, load_recipe
@@ -84,6 +87,16 @@ class Kitchen:
         tags = {"recipe_digest": "d"}
         self.tracking.stage_run(f"launch-of-{recipe.name}", **made, tags=tags).finish("FINISHED")
         self.tracking.replay()
+        self.tell_dagster(recipe)
+
+    def tell_dagster(self, recipe: Recipe) -> None:
+        """Tell Dagster what lies under the root, as a run does."""
+        with opened_instance(self.root) as instance:
+            for cell in compare(recipe, self.root).cells.values():
+                if (made := cell.artifact) is not None:
+                    said = {"fingerprint": made.fingerprint, "digest": made.digest, "record_digest": made.record_digest}
+                    where = {"asset_key": cell.asset, "partition": cell.partition}
+                    instance.report_runless_asset_event(dg.AssetMaterialization(**where, metadata=said))
 
     def run(self, recipe: Recipe) -> Report:
         """`pedigree run`: what is left is the decision."""
@@ -100,7 +113,9 @@ class Kitchen:
             is_canceling=lambda: False,
             observe=lambda _: None,
         )
-        return decide_and_promote(comparison.cells["promoted_model", recipe.name], comparison, pipeline, watch)[1]
+        said = decide_and_promote(comparison.cells["promoted_model", recipe.name], comparison, pipeline, watch)[1]
+        self.tell_dagster(recipe)
+        return said
 
     def aliases(self) -> dict[str, str]:
         """Who holds which alias."""

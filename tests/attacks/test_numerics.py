@@ -158,7 +158,7 @@ def in_processes(job: Job, declared: Asset, *, in_array: bool) -> None:
 def test_every_stage_that_no_model_makes_is_among_them():
     tried = {CHAIN[asset].stage.name for asset in DATA}
     stages = {declared.stage.name for declared in CHAIN.values() if not declared.stage.by_a_model}
-    assert stages - tried == {"scaling"}  # below
+    assert stages - tried == {"scaling", "learning_curves", "average"}  # the first below; the others are of kept steps
 
 
 FIT = """

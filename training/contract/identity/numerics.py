@@ -165,9 +165,9 @@ def described(text: str) -> str:
     """Return the processor that a text in the form of /proc/cpuinfo describes; empty if it names none."""
     said = {name: value.strip() for name, value in re.findall(r"^([a-z ]+?)[ \t]*:[ \t]*(.*)$", text, re.MULTILINE)}
     kind = "-".join(said[name] for name in ("cpu family", "model") if said.get(name))
-    has = [one for one in INSTRUCTIONS if one in said.get("flags", "").split()]
+    has = [one.replace("_", "-") for one in INSTRUCTIONS if one in said.get("flags", "").split()]
     parts = (said.get("model name", ""), kind, said.get("cache size", ""), *has)
-    return ", ".join(filter(None, parts)) if parts[0] else ""
+    return " ".join(filter(None, parts)) if parts[0] else ""
 
 
 def _precision() -> dict[str, Any]:

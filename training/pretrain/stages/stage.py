@@ -42,9 +42,7 @@ AVERAGE = Stage(
     name="average",
     version="1",
     module="training.pretrain.stages.average",
-    libraries=("torch",),
     kinds=("pytorch", "safetensors"),
-    by_a_model=True,
 )
 DOREMI = Stage(
     name="doremi",

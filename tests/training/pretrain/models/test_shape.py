@@ -96,10 +96,10 @@ def test_deepseek_v3_counts_like_its_published_files_once_the_biases_are_added()
     assert shape.active_parameter_count == 671_026_404_352 - 58 * 248 * 3 * 7168 * 2048 == 37_552_282_624
 
 
-def test_the_reading_order_names_files_with_about_their_lines():
+def test_the_reading_order_names_files_that_are_there():
     root = Path(__file__).parents[4]
     page = root.joinpath("docs", "pretraining.md").read_text("utf-8").partition("in an evening**")[2]
-    said = {name: int(lines) for name, lines in re.findall(r"`([\w/]+\.py)` \((\d+)\)", page.partition("\n## ")[0])}
+    said = set(re.findall(r"`([\w/]+\.py)`", page.partition("\n## ")[0]))
     folders = {
         "": "training/pretrain",
         "models/": "training/pretrain/models",
@@ -109,14 +109,13 @@ def test_the_reading_order_names_files_with_about_their_lines():
         "stages/": "training/pretrain/stages",
         "order/": "training/order",
     }
-    lines = {
-        f"{label}{file.name}": len(file.read_text("utf-8").splitlines())
+    there = {
+        f"{label}{file.name}"
         for label, folder in folders.items()
         for file in (root / folder).glob("*.py")
         if file.name != "__init__.py"
     }
-    assert said.keys() - lines.keys() == set() != said.keys()
-    assert {name: n for name, n in said.items() if abs(n - lines[name]) > 0.1 * lines[name]} == {}
+    assert len(said) > 10 and said <= there
 
 
 @pytest.mark.parametrize("name", PRESETS)
