@@ -62,7 +62,7 @@ def measured(run: Callable[[list[Program]], list[bool]], given: list[Program]) -
 
 
 def spread(values: list[float]) -> str:
-    """Return the median and the range of values."""
+    """Return measured values as a text: their median, then the smallest and the largest in brackets."""
     return f"{median(values):.1f} [{min(values):.1f}-{max(values):.1f}]"
 
 

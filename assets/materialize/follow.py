@@ -272,7 +272,10 @@ class _Sent:
         self.bring(at_once=True)
 
     def bring(self, *, at_once: bool) -> None:
-        """Bring what is new into the artifact's folder, if it is time."""
+        """Copy new lines of log and metrics from the root's store into the artifact's folder on this machine.
+
+        Without `at_once` nothing is done until SEND_SECONDS have passed since the last time.
+        """
         if not at_once and time.monotonic() - self._at < SEND_SECONDS:
             return
         self._at = time.monotonic()

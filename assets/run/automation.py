@@ -69,7 +69,7 @@ class BackfillPlan:
 
     @property
     def reason(self) -> str:
-        """Why no backfill is added; empty if one is."""
+        """Return why automation adds no backfill for the recipe; empty if it adds one."""
         name = self.comparison.recipe.name
         if not self.due:
             return f"{name}: everything that automation may make is made"

@@ -1,7 +1,9 @@
-"""Small notes that processes leave for each other, by name: in a folder that all of them see, or in a store.
+"""Small named texts that the processes of a job leave for each other, such as claims and signs of life.
 
-A note is created only if there is none of its name, or written whatever was there. Standard library only, but for
-notes in a store.
+They are files of a folder that all of the processes see, or objects of the root's store.
+
+A note is created only if there is none of its name, or written in place of an earlier one. Standard library only, but
+for notes in a store.
 """
 
 from __future__ import annotations
@@ -42,12 +44,12 @@ class Notes(Protocol):
         ...
 
     def write(self, name: str, text: str) -> None:
-        """Write a note, whatever was there."""
+        """Write a note in place of an earlier one of its name, if there is one."""
         ...
 
 
 def notes_in(folder: Path) -> Notes:
-    """Return the place of the notes that belong to a folder: its root's store, or the folder, which is made."""
+    """Return where processes leave notes about a folder: the root's object store, else the folder, which is made."""
     if (root := stored_root(folder)) is not None:
         return StoredNotes(root, root.key(folder))
     folder.mkdir(parents=True, exist_ok=True)
@@ -114,5 +116,5 @@ class StoredNotes:
         return (self.root.objects.get(f"{self.prefix}/{name}") or b"").decode("utf-8", "replace")
 
     def write(self, name: str, text: str) -> None:
-        """Write a note, whatever was there."""
+        """Write a note in place of an earlier one of its name, if there is one."""
         self.root.objects.put(f"{self.prefix}/{name}", text.encode("utf-8"))

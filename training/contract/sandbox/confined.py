@@ -108,11 +108,11 @@ class Confined:
         return self._process.wait()
 
     def ending(self) -> str:
-        """Return how the process ended, which is soon: it closed its answers."""
+        """Return why no answer comes any more: how the process ended, or what it did instead."""
         try:
             code = self._process.wait(timeout=1.0)
         except subprocess.TimeoutExpired:
-            return "it closed its answers"
+            return f"it closed its answers, or one has more than {self.limits.answer_bytes:,} bytes"
         return f"it ended with signal {code - 128}" if code > 128 else f"it ended with code {code}"
 
     def send(self, line: bytes, deadline: float) -> bool:

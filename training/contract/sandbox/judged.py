@@ -130,8 +130,12 @@ class _Examiner:
                 if answer is None:
                     return self._gone(candidate, tests, deadline)
                 tests.send(answer + b"\n", deadline)
+            if time.monotonic() >= deadline:
+                why = f"the tests do not end within {self._limits.wall_seconds:g} s"
+            else:
+                why = f"the tests gave no verdict: {tests.ending()}"
             self.close()
-            return Verdict(False, f"the tests do not end within {self._limits.wall_seconds:g} s")
+            return Verdict(False, why)
 
     def _ready(self, deadline: float) -> Confined:
         if self._tests is None:

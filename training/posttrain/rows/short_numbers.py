@@ -1,4 +1,4 @@
-"""Numbers of 16 and 32 bits in parquet files, as people wrote them: 1.1, where Arrow gives 1.100000023841858.
+"""Floating-point numbers of 16 and 32 bits in parquet files get their shortest text: 1.1, not 1.100000023841858.
 
 A parquet file with two columns of one name is refused, for a row would have the last one alone.
 """

@@ -105,7 +105,10 @@ def _check_stop_text(recipe: Recipe, made: Mapping[str, Sequence[Artifact]]) -> 
 
 
 def _of_step(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Return the settings of the base model, and the step after which it is kept; `part` is as `step-500`, or empty."""
+    """Return the settings of a model kept during pretraining: those of the whole training, and the number of the step.
+
+    `part` names the step, as in `step-500`; empty, it means no step.
+    """
     unwatched = replace(recipe, pretrain=replace(recipe.pretrain, watch=WatchRecipe()))
     kept: dict[str, Any] = {"kept": {"step": int(part.removeprefix("step-"))}} if part else {}
     return _settings(unwatched, "") | kept | ({"optimizer": True} if recipe.pretrain.keep.optimizer else {})

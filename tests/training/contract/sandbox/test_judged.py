@@ -118,6 +118,15 @@ def test_why_a_program_failed_is_said():
     assert said[2].startswith("SyntaxError") and "ended with signal" in said[3]
 
 
+def test_what_is_too_long_to_carry_is_said_on_either_side():
+    long = "'a' * (5 << 20)"
+    given = [(f"def f(x): return {long}", "f(1)"), ("def f(x): return 1", f"f({long})")]
+    answer, tests = (one.why for one in judged([Program(code=code, test=test) for code, test in given]))
+    too_long = "it closed its answers, or one has more than 4,194,304 bytes"
+    assert answer == f"the program gave no answer: {too_long}"
+    assert tests == f"the tests gave no verdict: {too_long}"
+
+
 def test_pass_at_k_is_the_share_of_draws_with_a_right_program():
     for right in range(6):
         samples = [place < right for place in range(5)]
