@@ -178,6 +178,16 @@ def interpreter_argv(task: Task, python: str) -> list[str]:
     return command if there is None else [python, *ON_NODE, there.address, there.endpoint, there.path, *command]
 
 
+def waited(child: str) -> str:
+    """Return a line of the shell that waits for the process `child` and sets `code` to its exit code.
+
+    A signal ends `wait` early, with a code of its own; the script's trap sets `again` then. 127 is `wait` without a
+    child: its code was read before.
+    """
+    again = f'again=; wait "{child}"; last=$?; [ "$last" = 127 ] || code=$last'
+    return f'again=1 code=127; while [ "$again" ]; do {again}; done'
+
+
 def cores_asked(task: Task) -> int | None:
     """Return the cores that a profile asks for on each node; None, all of a node's, if it names no number of them."""
     size = task.size

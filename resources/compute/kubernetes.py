@@ -34,6 +34,7 @@ from resources.compute.base import (
     read_json,
     submit_lock,
     tail,
+    waited,
     write_json,
 )
 from resources.compute.kubernetes_calls import Cluster, KubernetesError, KubernetesRefusal
@@ -399,9 +400,9 @@ def _script(task: Task, name: str, command: str, pods: int | None) -> str:
         "cd /",
         f'export PEDIGREE_ATTEMPT="{attempt}.$((${{FAILED:-0}} + ${{IGNORED:-0}}))"',
         f'echo "{ATTEMPT_MARK}$PEDIGREE_ATTEMPT on $NODE, $(date -Is)"',
-        """trap 'kill -TERM "$!" 2>/dev/null' TERM""",
+        """trap 'again=1; kill -TERM "$!" 2>/dev/null' TERM""",
         f"{command} &",
-        'until wait "$!"; code=$?; ! kill -0 "$!" 2>/dev/null; do :; done',  # a signal ends `wait`, not the command
+        waited("$!"),
         'exit "$code"',
     ]
     return "\n".join(lines)

@@ -31,6 +31,7 @@ from resources.compute.base import (
     read_json,
     submit_lock,
     tail,
+    waited,
     write_json,
 )
 from resources.compute.slurm_accounting import accounted
@@ -398,7 +399,7 @@ def _torchrun_again(task: Task, settings: SlurmSettings) -> list[str]:
     return [
         *_meeting_place(),
         'left=($(scontrol show hostnames "$SLURM_JOB_NODELIST")) asked=',
-        "trap 'asked=1; kill \"$step\" 2>/dev/null' TERM",
+        "trap 'asked=1 again=1; kill \"$step\" 2>/dev/null' TERM",
         "while true; do",
         "  export nodes=0",
         f"  for n in {shlex.join(map(str, reversed(task.size.node_counts())))}; do",
@@ -410,8 +411,7 @@ def _torchrun_again(task: Task, settings: SlurmSettings) -> list[str]:
         "  fi",
         '  chosen=$(IFS=,; echo "${left[*]:0:nodes}")',
         f"  {step} & step=$!",
-        '  wait "$step"; code=$?',
-        '  while kill -0 "$step" 2>/dev/null; do wait "$step"; code=$?; done  # a signal ends `wait` early',
+        f"  {waited('$step')}",
         '  if [ "$code" = 0 ] || [ "$asked" ]; then exit "$code"; fi',
         "  alive=()",
         '  for node in "${left[@]}"; do',

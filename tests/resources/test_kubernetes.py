@@ -136,7 +136,8 @@ def test_a_root_in_a_store_needs_no_claim(tmp_path):
 
 @pytest.mark.parametrize(("then", "exit_code"), [("sys.exit(75)", 75), ("os.kill(os.getpid(), 9)", 128 + 9)])
 def test_the_shell_hands_sigterm_on_and_ends_as_its_command_does(tmp_path, then, exit_code):
-    code = f"import os, signal, sys\nsignal.signal(15, lambda *_: {then})\nprint('on', flush=True)\nsignal.pause()"
+    code = f"import os, signal, sys, time\nsignal.signal(15, lambda *_: {then})\nprint('on', flush=True)\n"
+    code += "while True:\n    time.sleep(0.01)"
     task = Task(key="k", argv=("-c", code), size=Size(**SIZE), folder=str(tmp_path))
     (job,) = manifests(task, settings_of(tmp_path, python=sys.executable), token="1a")
     log = tmp_path / "log.txt"

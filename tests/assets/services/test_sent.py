@@ -54,7 +54,7 @@ def test_an_export_that_was_killed_anywhere_reads_as_no_model_and_is_gone_on_wit
         store.requests.clear()
         send(store, later)
         assert there(store) == later, after
-        if after >= num_requests - 4:
+        if after >= num_requests - 3:  # all but the last file were there; which of them comes first is left to threads
             assert "model.safetensors" not in puts(store) and "time.txt" in puts(store)
 
 
