@@ -13,8 +13,7 @@ from training.contract.job import DataError
 from training.contract.records import RecipeError
 from training.contract.user_input.names import check_name
 from training.data.crawl.folder import ending_of
-from training.data.look import OwnData, OwnPlace, counted, look_at
-from training.data.sources import read_rows
+from training.data.look import OwnData, OwnPlace, counted, good_rows, look_at
 from training.posttrain.rows.forms import CONVERSATION_READERS, PREFERENCE_READERS
 from training.posttrain.rows.given import SEEN_ROWS, fitting
 from training.posttrain.source_settings import TextSourceRecipe
@@ -175,7 +174,7 @@ def _talks(files: Sequence[str]) -> dict[str, list[str]]:
     """
     entries: dict[str, list[str]] = {}
     for file in files:
-        rows = list(islice(read_rows(file), SEEN_ROWS))
+        rows = list(islice(good_rows(file), SEEN_ROWS))
         is_pair = any({"chosen", "rejected"} <= row.keys() or {"completion", "label"} <= row.keys() for row in rows)
         section, readers = ("preferences", PREFERENCE_READERS) if is_pair else ("sft", CONVERSATION_READERS)
         source = TextSourceRecipe(uri=file, format="chosen_rejected" if is_pair else "messages")

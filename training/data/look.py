@@ -33,7 +33,7 @@ from training.data.crawl.folder import (
 from training.data.extract.extract import documents_of
 from training.data.extract.settings import ExtractRecipe
 from training.data.filter.rule import Page
-from training.data.sources import expand, is_http, is_remote, read_rows, size_of
+from training.data.sources import UnreadRow, expand, is_http, is_remote, read_rows, size_of
 from training.data.tokens.adopted_folder import TOKENIZER_FILES
 from training.data.words.language import identify
 
@@ -322,7 +322,7 @@ def _fields(file: str) -> tuple[str, str]:
 
     NO_TEXT stands for rows with questions and answers. Raise DataError for rows without text.
     """
-    rows = list(islice(read_rows(file), GUESSED_ROWS))
+    rows = list(islice(good_rows(file), GUESSED_ROWS))
     columns = rows[0] if rows else {}
     if is_talk(columns):
         return NO_TEXT
@@ -336,6 +336,25 @@ def _fields(file: str) -> tuple[str, str]:
     if not known and sizes.get(longest, 0) < GUESSED_CHARACTERS:
         raise DataError(f"{file}: no column with text; it has {', '.join(columns) or 'no rows'}")
     return known or longest, next((name for name in URL_FIELDS if name in sizes and name != (known or longest)), "url")
+
+
+def good_rows(file: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a file without the damaged lines, which a run quarantines.
+
+    Raise DataError, with what is wrong with the first line, if the first GUESSED_ROWS lines are all damaged.
+    """
+    damaged: list[UnreadRow] = []
+    is_read = False
+    for row in read_rows(file, with_unread=True):
+        if not isinstance(row, UnreadRow):
+            is_read = True
+            yield row
+        elif not is_read:
+            damaged.append(row)
+            if len(damaged) == GUESSED_ROWS:
+                break
+    if damaged and not is_read:
+        raise DataError(f"{file}: line {damaged[0]['line']} {damaged[0].reason}")
 
 
 def is_talk(row: Mapping[str, Any]) -> bool:
@@ -421,7 +440,7 @@ def _rows(file: str) -> Iterator[tuple[dict[str, Any], float]]:
         return
     size = size_of(file) * (1 if file.endswith(".jsonl") else PACKED_RATIO)
     read = 0
-    for row in read_rows(file):
+    for row in good_rows(file):
         read += len(json.dumps(row, ensure_ascii=False).encode("utf-8", "replace"))
         yield row, read / max(1, size)
 

@@ -326,3 +326,23 @@ def test_a_file_of_no_bytes_is_named_and_enters_no_recipe(tmp_path, name):
     found = look_at(str(tmp_path))
     assert [one.source for one in found.data] == ["files"]
     assert found.left == {("is empty: 0 bytes", name[name.index(".") :]): 1}
+
+
+@pytest.mark.parametrize("before", [0, 3, 40], ids=["first", "third", "beyond_the_columns"])
+@pytest.mark.parametrize("damaged", [b'{"text": "cut', b"[1, 2]", b'{"text": "\xff"}'], ids=["cut", "list", "bytes"])
+def test_a_damaged_line_keeps_no_file_from_being_read(before, damaged, tmp_path):
+    lines = [json.dumps({"text": sentences(number)}).encode() for number in range(60)]
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join([*lines[:before], damaged, *lines[before:]]))
+    found = look_at(str(tmp_path))
+    assert (found.files, found.left, found.samples) == (1, {}, 50)
+    (tmp_path / "a.jsonl").write_bytes(b"\n".join([damaged] * 20))
+    with pytest.raises(DataError, match=r"a.jsonl: line 1 is no"):
+        look_at(str(tmp_path))
+
+
+def test_a_damaged_line_keeps_no_conversations_from_being_named(tmp_path):
+    lines = [json.dumps({"prompt": "How far?", "answer": "A mile."})] * 3
+    (tmp_path / "a.jsonl").write_text("\n".join([lines[0], '{"cut', *lines[1:]]))
+    write_model(tmp_path / "model")
+    said = recipe_for(str(tmp_path), "own", "own.yaml", str(tmp_path / "model"))
+    assert f'{{uri: "{tmp_path}/a.jsonl", format: prompt_answer}}' in said
