@@ -52,6 +52,7 @@ MARKS = (  # the longer ones first
     *((codecs.BOM_UTF16_LE, "utf-16"), (codecs.BOM_UTF16_BE, "utf-16"), (codecs.BOM_UTF8, "utf-8-sig")),
 )
 ASCII = bytes(range(128))
+MOSTLY = 2 / 3  # of the bytes beyond ASCII; of a text in another charset at most half look like UTF-8
 ZEROS = 1 / 8  # more of a text's bytes are 0 in UTF-16 alone
 MAX_WHOLE_BYTES = 256 << 20  # of a text that is read as a whole
 CHARACTERS = 1 << 20  # of a list in JSON that are read at once
@@ -588,15 +589,15 @@ def decoded(data: bytes, name: str) -> str:
             wrong = f"begins as {charset.upper()} does, and is not from byte {error.start} on"
             raise DataError(f"{name}: {wrong}") from None
         text = data.decode("cp1252", errors="replace")
-        if "\ufffd" in text or b"\0" in data or _is_mostly_utf_8(data) or not _is_western(data, text):
+        if "\ufffd" in text or b"\0" in data or is_mostly_utf_8(data) or not _is_western(data, text):
             raise DataError(f"{name}: not UTF-8 from byte {error.start} on; save it as UTF-8") from None
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
-def _is_mostly_utf_8(data: bytes) -> bool:
-    """Whether most bytes beyond ASCII, and not just a few, belong to whole characters of UTF-8."""
+def is_mostly_utf_8(data: bytes) -> bool:
+    """Whether two thirds of the bytes beyond ASCII belong to whole characters of UTF-8, and some do."""
     whole = len(data.decode("utf-8", "ignore").encode().translate(None, ASCII))
-    return whole > max(WESTERN_LETTERS, len(data.translate(None, ASCII)) / 2)
+    return whole > 0 and whole >= MOSTLY * len(data.translate(None, ASCII))
 
 
 def _is_western(data: bytes, text: str) -> bool:

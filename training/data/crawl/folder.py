@@ -19,7 +19,7 @@ from typing import Final
 from urllib.parse import urlsplit
 
 from training.contract.job import DataError
-from training.data.sources import expand, is_remote, resolve
+from training.data.sources import MARKS, expand, is_remote, resolve
 
 FILES: Final = "files"
 """The source, and the form, of snapshots whose files are documents."""
@@ -245,7 +245,7 @@ def why_no_text(file: Path) -> str:
             head = stream.read(_HEAD_BYTES)
     except OSError:
         return UNOPENED
-    is_text = head.startswith((b"\xff\xfe", b"\xfe\xff")) or not _CONTROLS.search(head)
+    is_text = head.startswith(tuple(mark for mark, _ in MARKS)) or not _CONTROLS.search(head)
     return "" if is_text else "bytes that are no text"
 
 

@@ -16,6 +16,7 @@ import posixpath
 import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from html import unescape
 from typing import Any, Final
 from urllib.parse import unquote
@@ -23,6 +24,7 @@ from urllib.parse import unquote
 from training.data.extract.pages.html import Extracted, clean, day_of, decode, decode_text, extract_html, visible
 from training.data.extract.settings import ExtractRecipe
 from training.data.extract.terms import terms_of
+from training.data.sources import MARKS
 
 BOOKS: Final = ("epub", "pdf")
 BOOK_BYTES: Final = 100_000_000  # of a book's file, and of the unpacked chapters of an EPUB
@@ -58,7 +60,10 @@ def extract_file(body: bytes, form: str, *, headers: Mapping[str, str], settings
     found = _READERS[form](body)
     if spdx := _SPDX.search(found["text"][:_HEAD_CHARACTERS]):
         headers = {**headers, "link": f'<{spdx[1].strip()}>; rel="license"'}
-    return _extracted(headers, settings, **found)
+    made = _extracted(headers, settings, **found)
+    is_marked = form in BOOKS or body.startswith(tuple(mark for mark, _ in MARKS))
+    num_replaced = 0 if is_marked else made.text.count("\ufffd") - body.count("\ufffd".encode())
+    return replace(made, num_replaced=max(0, num_replaced))
 
 
 def _is_page(body: bytes) -> bool:
@@ -87,8 +92,9 @@ def _extracted(
 
 def _plain(body: bytes) -> str:
     """Return the bytes of a text file as text, by its byte-order mark or else by `decode_text`."""
-    if body.startswith((b"\xff\xfe", b"\xfe\xff")):
-        text = body.decode("utf-16")
+    charset = next((charset for mark, charset in MARKS if body.startswith(mark)), "")
+    if charset.startswith(("utf-16", "utf-32")):
+        text = body.decode(charset)
     elif b"\0" in body:
         raise UnreadableFile("bytes that are no text")
     else:

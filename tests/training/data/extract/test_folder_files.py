@@ -168,6 +168,22 @@ def test_a_text_that_is_not_utf_8_has_the_charset_that_its_bytes_are(charset, te
     assert text_of(text.encode(charset), "text").text == text
 
 
+@pytest.mark.parametrize("text", ["Größe und Übermut tut selten gut.", "Хлеб поднимается.", "パン生地は膨らむ。"])
+@pytest.mark.parametrize("damage", [b"\xe2\x82", b"\xe9 "])
+def test_a_text_in_utf_8_with_a_damaged_byte_is_read_as_utf_8_and_says_so(damage, text):
+    made = text_of((text * 4).encode() + damage + text.encode(), "text")
+    assert made.text.replace("\ufffd", "").replace(" ", "") == (text * 5).replace(" ", "")
+    assert made.num_replaced == 1 and text_of(f"{text} \ufffd".encode(), "text").num_replaced == 0
+
+
+@pytest.mark.parametrize("charset", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be", "utf-8"])
+def test_a_byte_order_mark_says_the_charset_of_a_text(charset, tmp_path):
+    text = "Der Bäcker 🥖 bäckt, said 李."
+    (tmp_path / "a").write_bytes(f"\ufeff{text}".encode(charset))
+    assert text_of((tmp_path / "a").read_bytes(), "text").text == text
+    assert [why for _, _, why in walked(str(tmp_path))] == [""]
+
+
 def test_the_walk_names_a_reason_for_each_file_that_is_not_read(folder):
     left = {path: why for _, path, why in walked(str(folder)) if why}
     assert left == LEFT

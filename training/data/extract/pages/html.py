@@ -23,6 +23,7 @@ from training.data.extract.pages.formulas import MARKS, number_of
 from training.data.extract.pages.rewriting import rewritten
 from training.data.extract.settings import BLOCK_EXTRACTORS, ExtractRecipe
 from training.data.extract.terms import Terms, terms_of
+from training.data.sources import is_mostly_utf_8
 from training.data.words.language import identify
 
 HTML_TYPES = frozenset({"text/html", "application/xhtml+xml"})
@@ -309,9 +310,9 @@ def decode(body: bytes, content_type: str) -> Decoded:
     """Decode a page by its byte-order mark, HTTP header or meta element, or else by detecting the charset.
 
     Bytes that are valid UTF-8 and not ASCII are read as UTF-8 even if a single-byte charset is declared, because such a
-    charset accepts any bytes. If header and page declare different charsets, or the bytes contradict the declared one,
-    the charset is used that the bytes are: the one with fewest damaged characters, then the one in which a language is
-    recognized best.
+    charset accepts any bytes; so is UTF-8 with a few damaged bytes, as at the end of a page that is cut off. If header
+    and page declare different charsets, or the bytes contradict the declared one, the charset is used that the bytes
+    are: the one with fewest damaged characters, then the one in which a language is recognized best.
     """
     for mark, name in BYTE_ORDER_MARKS:
         if body.startswith(mark):
@@ -324,12 +325,15 @@ def decode(body: bytes, content_type: str) -> Decoded:
 def decode_text(body: bytes) -> str:
     """Decode a text file, which declares no charset: UTF-8, else Windows-1252 or the charset that is detected.
 
-    Of these the one is used with fewest damaged characters, then the one in which a language is recognized best. A few
-    letters beyond ASCII tell nothing of their charset, so they are read as Windows-1252 if that damages none.
+    Damaged characters of a text that is UTF-8 save a few bytes become U+FFFD. Of the other charsets the one is used
+    with fewest damaged characters, then the one in which a language is recognized best. A few letters beyond ASCII
+    tell nothing of their charset, so they are read as Windows-1252 if that damages none.
     """
     try:
         return body.decode("utf-8-sig")
     except UnicodeDecodeError:
+        if is_mostly_utf_8(body):
+            return _decoded(body.removeprefix(codecs.BOM_UTF8), "utf-8").text
         western = _decoded(body, "cp1252").text
     are_few = len(body.translate(None, ASCII)) < RARE_LETTERS * len(body)
     if are_few and not DAMAGED.search(western):
@@ -349,7 +353,8 @@ def _by_bytes(body: bytes, declared: list[str]) -> Decoded:
         try:
             text = body.decode("utf-8")
         except UnicodeDecodeError:
-            pass
+            if is_mostly_utf_8(body):
+                return _decoded(body, "utf-8")
         else:
             if not declared or declared[0] == "utf-8" or not body.isascii():
                 return Decoded(text=text, charset="utf-8")

@@ -199,6 +199,23 @@ def test_text_is_decoded_whoever_names_the_charset(charset: str, text: str, head
     assert made.num_replaced == 0
 
 
+@pytest.mark.parametrize("header", ["", "text/html; charset=utf-8", "text/html; charset=iso-8859-1"])
+@pytest.mark.parametrize("text", [GERMAN, RUSSIAN, JAPANESE, "Ekki er allt gull sem gl\u00f3ir, sag\u00f0i hann."])
+@pytest.mark.parametrize("damage", ["cut", "broken", "stray"])
+def test_a_page_in_utf_8_with_a_damaged_byte_is_read_as_utf_8(damage: str, text: str, header: str):
+    html = f"<html><body><p>{text * 9}</p>".encode()
+    whole, last = len(html) // 2, max(at for at, byte in enumerate(html) if byte > 0xBF)
+    middle = next(at for at in range(whole, len(html)) if html[at] < 0x80 or html[at] > 0xBF)
+    damaged = {
+        "cut": html[: last + 1],
+        "broken": html[:middle] + b"\xe2\x82 " + html[middle:],
+        "stray": html[:middle] + b"\xe9" + html[middle:],
+    }[damage]
+    made = decode(damaged, header)
+    assert (made.charset, made.num_replaced) == ("utf-8", 1)
+    assert text in made.text
+
+
 def test_bytes_that_fit_no_charset_are_counted_and_a_written_replacement_sign_is_not():
     assert decode(b"<p>" + "grün ".encode() * 50 + b"\xff\xfe\xfd</p>", "text/html; charset=utf-8").num_replaced == 3
     assert decode("<p>\ufffd and grün</p>".encode(), "text/html; charset=utf-8").num_replaced == 0
