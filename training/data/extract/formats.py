@@ -1,9 +1,9 @@
 """The text of a file of a folder, by its format. It runs in the process with limits that pages are extracted in.
 
-Plain text, Markdown and reStructuredText stay as they are written; of Markdown the front matter goes. Of a notebook the
-cells of text and code stay, without what they printed; of an EPUB the chapters in reading order; of a PDF the text of
-its pages, with the lines of a paragraph joined. A file that is not what its ending says raises an error, whose words
-are in the quarantine. PDF is read with pypdf, the extra `pdf`.
+Plain text, Markdown and reStructuredText stay as they are written, save blanks on empty lines; of Markdown the front
+matter goes. Of a notebook the cells of text and code stay, without what they printed; of an EPUB the chapters in
+reading order; of a PDF the text of its pages, with the lines of a paragraph joined. A file that is not what its ending
+says raises an error, whose words are in the quarantine. PDF is read with pypdf, the extra `pdf`.
 """
 
 from __future__ import annotations
@@ -35,6 +35,7 @@ _SPDX = re.compile(r"SPDX-License-Identifier:[ \t]*([A-Za-z0-9.+() -]{2,80}?)[ \
 _HEAD_CHARACTERS = 4000
 _FRONT_MATTER = re.compile(r"\A---[ \t]*\n(?s:(.{0,20000}?))\n(?:---|\.\.\.)[ \t]*(?:\n|\Z)")
 _TITLE_FIELD = re.compile(r"^title:[ \t]*[\"']?(.+?)[\"']?[ \t]*$", re.MULTILINE)
+_BLANK_LINE = re.compile(r"^[ \t]+$", re.MULTILINE)
 _FENCE = re.compile(r"^ {0,3}(`{3,}|~{3,})", re.MULTILINE)
 _HEADING = re.compile(r"^# +(.+?)[ #]*$", re.MULTILINE)
 _UNDERLINED = re.compile(r"^(\S.*)\n([=\-~^*#\"+])\2{2,}[ \t]*$", re.MULTILINE)
@@ -102,8 +103,16 @@ def _plain(body: bytes) -> str:
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
+def _lines(body: bytes) -> str:
+    """Return the bytes of a text file as text, without blanks on lines that hold nothing else.
+
+    Rules that count lines would take them for repeated ones.
+    """
+    return _BLANK_LINE.sub("", _plain(body))
+
+
 def _text(body: bytes) -> dict[str, Any]:
-    return {"text": _plain(body), "kind": ""}
+    return {"text": _lines(body), "kind": ""}
 
 
 def _code(body: bytes) -> dict[str, Any]:
@@ -117,7 +126,7 @@ def _unnamed(body: bytes) -> dict[str, Any]:
 
 
 def _markdown(body: bytes) -> dict[str, Any]:
-    text, title = _plain(body), ""
+    text, title = _lines(body), ""
     if front := _FRONT_MATTER.match(text):
         text, title = text[front.end() :], "".join(_TITLE_FIELD.findall(front[1])[:1])
     text = clean(text)
@@ -146,7 +155,7 @@ def _fenced(text: str) -> Iterator[int]:
 
 
 def _rst(body: bytes) -> dict[str, Any]:
-    text = _plain(body)
+    text = _lines(body)
     found = _UNDERLINED.search(text)
     return {"text": text, "title": found[1] if found else ""}
 

@@ -176,6 +176,13 @@ def test_a_text_in_utf_8_with_a_damaged_byte_is_read_as_utf_8_and_says_so(damage
     assert made.num_replaced == 1 and text_of(f"{text} \ufffd".encode(), "text").num_replaced == 0
 
 
+@pytest.mark.parametrize("form", ["text", "unnamed", "markdown", "rst"])
+def test_blanks_on_an_empty_line_are_no_line_of_a_text(form):
+    given = "One.\n   \n    Two.\t \n \t\r\n      \n  Three.\n\n"
+    assert text_of(given.encode(), form).text == "One.\n\n    Two.\t \n\n\n  Three."
+    assert text_of(b"def f():\n    \n    return 1", "code").text == "def f():\n    \n    return 1"
+
+
 @pytest.mark.parametrize("charset", ["utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be", "utf-8"])
 def test_a_byte_order_mark_says_the_charset_of_a_text(charset, tmp_path):
     text = "Der Bäcker 🥖 bäckt, said 李."
