@@ -64,6 +64,12 @@ def test_every_coding_is_undone(coding: str):
     assert payload(response(CODINGS[coding](PAGE), content_encoding=coding), max_bytes=10**6) == PAGE
 
 
+def test_chunks_may_end_in_bare_line_ends_or_in_none():
+    body = chunked(PAGE).replace(b"\r\n", b"\n")
+    assert payload(response(body, transfer_encoding="chunked"), max_bytes=100_000) == PAGE
+    assert payload(response(b"3\r\nabc2\r\nde0\r\n", transfer_encoding="chunked"), max_bytes=100) == b"abcde"
+
+
 def test_codings_are_undone_in_reverse_order_and_after_chunks():
     body = chunked(brotli.compress(gzip.compress(PAGE)))
     made = response(body, content_encoding="gzip, br", transfer_encoding="chunked")

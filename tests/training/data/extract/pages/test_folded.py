@@ -26,6 +26,7 @@ LEFT = {
     "no heading": f"<div>A bicycle?</div><div hidden>{ANSWER}</div>",
     "more than a heading": f"<div><h3>A bicycle?</h3>Yes.</div><div hidden>{ANSWER}</div>",
     "paragraph without a switch": f"<h3>A bicycle?</h3><p hidden>{ANSWER}</p>",
+    "part of a line": f"<h3>A bicycle?</h3><span hidden>{ANSWER}</span>",
     "title of the page": f"<h1>A bicycle?</h1><div hidden>{ANSWER}</div>",
     "hidden heading": f"<h3 hidden>A bicycle?</h3><div hidden>{ANSWER}</div>",
     "another style": f"<h3>A bicycle?</h3><div style='display:block'>{ANSWER}</div>",
