@@ -90,10 +90,10 @@ class Kitchen:
         self.tell_dagster(recipe)
 
     def tell_dagster(self, recipe: Recipe) -> None:
-        """Tell Dagster what lies under the root, as a run does."""
+        """Tell Dagster of all behind the decision, as a run does."""
         with opened_instance(self.root) as instance:
             for cell in compare(recipe, self.root).cells.values():
-                if (made := cell.artifact) is not None:
+                if (made := cell.artifact) is not None and cell.asset != "promoted_model":
                     said = {"fingerprint": made.fingerprint, "digest": made.digest, "record_digest": made.record_digest}
                     where = {"asset_key": cell.asset, "partition": cell.partition}
                     instance.report_runless_asset_event(dg.AssetMaterialization(**where, metadata=said))
@@ -113,9 +113,7 @@ class Kitchen:
             is_canceling=lambda: False,
             observe=lambda _: None,
         )
-        said = decide_and_promote(comparison.cells["promoted_model", recipe.name], comparison, pipeline, watch)[1]
-        self.tell_dagster(recipe)
-        return said
+        return decide_and_promote(comparison.cells["promoted_model", recipe.name], comparison, pipeline, watch)[1]
 
     def aliases(self) -> dict[str, str]:
         """Who holds which alias."""
