@@ -76,27 +76,27 @@ class Kitchen:
 
     def make(self, recipe: Recipe, *, right: float, refused_by: str = "") -> None:
         """What `recipe` lacks up to its card; `refused_by` is an asset whose gate says no."""
+        new: list[Artifact] = []
+
+        def made_one(comparison: Comparison, cell: Cell) -> Artifact:
+            made = _make(comparison, cell, right, refused_by)
+            if cell.artifact is None:
+                new.append(made)
+            return made
+
         comparison = make_each(
-            recipe,
-            self.root,
-            lambda comparison, cell: _make(comparison, cell, right, refused_by),
-            leave=lambda cell: cell.asset == "promoted_model" or cell.is_damaged,
+            recipe, self.root, made_one, leave=lambda cell: cell.asset == "promoted_model" or cell.is_damaged
         )
         model = comparison.cells["aligned_model", recipe.name]
         made = {"asset": model.asset, "partition": model.partition, "fingerprint": model.fingerprint}
         tags = {"recipe_digest": "d"}
         self.tracking.stage_run(f"launch-of-{recipe.name}", **made, tags=tags).finish("FINISHED")
         self.tracking.replay()
-        self.tell_dagster(recipe)
-
-    def tell_dagster(self, recipe: Recipe) -> None:
-        """Tell Dagster of all behind the decision, as a run does."""
-        with opened_instance(self.root) as instance:
-            for cell in compare(recipe, self.root).cells.values():
-                if (made := cell.artifact) is not None and cell.asset != "promoted_model":
-                    said = {"fingerprint": made.fingerprint, "digest": made.digest, "record_digest": made.record_digest}
-                    where = {"asset_key": cell.asset, "partition": cell.partition}
-                    instance.report_runless_asset_event(dg.AssetMaterialization(**where, metadata=said))
+        with opened_instance(self.root) as instance:  # Dagster is told what was made, as by a run
+            for one in new:
+                said = {"fingerprint": one.fingerprint, "digest": one.digest, "record_digest": one.record_digest}
+                where = {"asset_key": one.record["asset"], "partition": one.record["partition"]}
+                instance.report_runless_asset_event(dg.AssetMaterialization(**where, metadata=said))
 
     def run(self, recipe: Recipe) -> Report:
         """`pedigree run`: what is left is the decision."""
