@@ -161,7 +161,9 @@ def _told(behind: Iterable[Held], root: Path, tracking: Tracking) -> dict[str, s
     if home_of(root).exists():
         with suppress(TrackingError), _instance_of(root) as instance:
             for one in behind:
-                said = {_last_told(one, instance, None), _last_told(one, instance, [one.partition])}
+                said = {_last_told(one, instance, None)}
+                if one.artifact is None or one.artifact.record_digest not in said:
+                    said.add(_last_told(one, instance, [one.partition]))
                 told[one.fingerprint] |= said - {""}
     if (tracking.store or root).exists():
         with suppress(TrackingError), explained(tracking):

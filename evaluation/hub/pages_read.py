@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import itertools
 import json
+import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -25,7 +27,7 @@ from training.contract.job import DataError
 from training.contract.scopes import KEPT_STEPS
 from training.data.tokens.shards import SHARDS_FILE, SIDECAR, TOKENS
 from training.data.urls import site_of
-from training.order.batches import PLAN_FILE, Plan, index, read_plan, sample_ids
+from training.order.batches import PLAN_FILE, Plan, index, interleaved, read_plan, sample_ids
 from training.order.documents import DOCUMENT, FIRST, SHARD
 from training.order.later_steps import ledger_before
 from training.order.ledger import LEDGER_FILE, Ledger, read_ledger
@@ -85,11 +87,17 @@ class EpochsRead(NamedTuple):
 
 
 def epochs_read(plan: Plan, ledger: Ledger) -> Iterator[EpochsRead]:
-    """Yield what a training read of each source, epoch by epoch; whole epochs that follow each other are joined."""
-    skipped = _skipped(plan, ledger)
+    """Yield what a training read of each source, epoch by epoch; whole epochs that follow each other are joined.
+
+    Epochs that begin after the last step are left out.
+    """
+    steps = set(ledger.steps)
+    end = next((step for step in range(plan.record.steps, 0, -1) if step - 1 not in steps), 0)
+    skipped = _skipped(plan, sorted(step for step in steps if step < end))
+    positions = _positions_before(plan, end)
     for number, source in enumerate(plan.record.sources):
         capacity = source.capacity(plan.packing.length if plan.packing else 0)
-        read = sum(phase.samples[number] * phase.sequence_length for phase in plan.phases)
+        read = positions[number]
         whole, rest = divmod(read, capacity) if capacity else (0, 0)
         documents = np.arange(source.first_document, source.first_document + source.all_documents)
         everything = plan.documents.trained_tokens_of(documents)
@@ -101,6 +109,29 @@ def epochs_read(plan: Plan, ledger: Ledger) -> Iterator[EpochsRead]:
         if rest:
             tokens = _beginning(plan, number, whole, rest)
             yield EpochsRead(number, whole, whole, tokens - skipped.get((number, whole), 0))
+
+
+def _positions_before(plan: Plan, step: int) -> list[int]:
+    """Return how many positions of each source's epochs the steps before `step` have."""
+    found = [0] * len(plan.record.sources)
+    for phase in plan.phases:
+        taken = min(max(0, step - phase.first_step), phase.steps) * phase.rows
+        for number, samples in enumerate(_samples_before(phase.samples, taken)):
+            found[number] += samples * phase.sequence_length
+    return found
+
+
+def _samples_before(quotas: Sequence[int], count: int) -> Sequence[int]:
+    """Return how many samples of each source the first `count` samples of a phase have, without a loop over them."""
+    if count == sum(quotas):
+        return quotas
+    ((source, sample),) = interleaved(quotas, first=count, count=1)  # the first sample that is not read
+    time = Fraction(2 * sample + 1, 2 * quotas[source])
+    before = []
+    for own, quota in enumerate(quotas):
+        place = time * quota - Fraction(1, 2)  # samples with a smaller number come before that time
+        before.append(math.floor(place) + 1 if own < source else math.ceil(place))
+    return before
 
 
 def _between(changed: Sequence[int], stop: int) -> Iterator[tuple[int, int]]:
@@ -130,10 +161,10 @@ def _beginning(plan: Plan, number: int, epoch: int, positions: int) -> np.ndarra
     return found
 
 
-def _skipped(plan: Plan, ledger: Ledger) -> dict[tuple[int, int], np.ndarray]:
+def _skipped(plan: Plan, skipped: Sequence[int]) -> dict[tuple[int, int], np.ndarray]:
     """Return the tokens that skipped steps would have read of each document, by source and epoch."""
     steps, found = Steps(plan), dict[tuple[int, int], np.ndarray]()
-    for step in ledger.steps:
+    for step in skipped:
         phase = plan.phase_at(step)
         for (number, sample), row in zip(sample_ids(plan, step), index(plan, step), strict=True):
             source = plan.record.sources[number]

@@ -10,12 +10,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from evaluation.hub.pages_read import _check_own_counts, epochs_read, tokens_read, trainings_of
+from evaluation.hub import pages_read
+from evaluation.hub.pages_read import _check_own_counts, _samples_before, epochs_read, tokens_read, trainings_of
 from tests.jobs import commit_by_hand
 from tests.training.pretrain import tiny
 from training.contract.artifact import find
 from training.contract.job import DataError
-from training.order.batches import Plan, index
+from training.order.batches import Plan, index, interleaved, sample_ids
+from training.order.later_steps import ledger_before
 from training.order.ledger import Ledger, LedgerEntry
 from training.order.settings import MixturePhaseRecipe, MixtureRecipe
 
@@ -45,7 +47,7 @@ def skipping(*steps: int) -> Ledger:
     return Ledger(tuple(LedgerEntry(first=one, last=one, onset=one, seen_at=one, **measured) for one in steps))
 
 
-@pytest.mark.parametrize("steps", [(), (0, 3), (2, 5, 6)])
+@pytest.mark.parametrize("steps", [(), (0, 3), (2, 5, 6), (1, *range(4, 99)), tuple(range(99))])
 def test_tokens_read_are_those_of_all_batches_that_were_not_skipped(plan, steps):
     wanted = Counter()
     for step in range(plan.record.steps):
@@ -53,9 +55,23 @@ def test_tokens_read_are_those_of_all_batches_that_were_not_skipped(plan, steps)
             for segment in sample:
                 wanted[segment.shard, segment.document] += segment.length
     whole = plan.documents.segments(np.arange(len(plan.documents)))
-    found = tokens_read(plan, skipping(*steps))
+    found = tokens_read(plan, skipping(*(step for step in steps if step < plan.record.steps)))
     assert {one[:2]: int(tokens) for one, tokens in zip(whole, found, strict=True) if tokens} == wanted
-    assert sum(wanted.values()) > 0
+    assert bool(wanted) == (0 not in steps or len(steps) < plan.record.steps)
+
+
+@pytest.mark.parametrize("quotas", [(7,), (5, 5), (0, 3, 8), (1, 2, 4, 9), (12, 4, 6)])
+def test_samples_before_a_place_are_those_that_were_dealt(quotas):
+    dealt = [source for source, _ in interleaved(quotas, first=0, count=sum(quotas))]
+    for count in range(len(dealt) + 1):
+        assert list(_samples_before(quotas, count)) == [dealt[:count].count(one) for one in range(len(quotas))]
+
+
+def test_steps_after_a_kept_one_are_not_gone_through(plan, monkeypatch):
+    later = ledger_before(skipping(1), 3, steps=plan.record.steps)
+    taken = []
+    monkeypatch.setattr(pages_read, "sample_ids", lambda plan, step: taken.append(step) or sample_ids(plan, step))
+    assert tokens_read(plan, later).sum() > 0 and taken == [1]
 
 
 def test_every_epoch_is_named_once(plan):
