@@ -84,6 +84,7 @@ def render_report(
             bits=bits_lines(board["bits_per_byte"]),
             comparisons=[{"suite": suite, **one} for suite, of in board["comparisons"].items() for one in of],
             contamination=contamination_suites(records),
+            leaks=leak_effects(records),
             decontamination=decontamination_rates(records),
             encoders=encoders(records),
             second_extractors=second_extractors(records),
@@ -179,6 +180,20 @@ def findings(records: Sequence[Record]) -> list[dict[str, Any]]:
 def contamination_suites(records: Sequence[Record]) -> dict[str, Any]:
     """Return the content of the contamination report; empty if there is none."""
     return _file(records, "contamination_report", "contamination.json") or {}
+
+
+def leak_effects(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
+    """Return by suite what reading its leaked items did, as it is after the last kept step of the base model.
+
+    Suites without a leaked item are left out; empty if the model's steps were not scored.
+    """
+    curves_file = "learning_curves.json"  # of evaluation/steps, which imports this package
+    leaks = (_file(records, "learning_curves", curves_file) or {}).get("leaks", {})
+    return {
+        suite: {"leaked": told["leaked"], **told["steps"][-1]}
+        for suite, told in leaks.items()
+        if told["leaked"] and told["steps"]
+    }
 
 
 def decontamination_rates(records: Sequence[Record]) -> list[dict[str, Any]]:

@@ -213,6 +213,18 @@ def test_a_leak_a_refusal_and_the_parts_of_the_true_reward_are_shown(inputs):
     assert "right (worth +1)75.0 (50.0 to 87.5)+75.0 (+50.0 to +87.5)" in " ".join(page.text.split())
 
 
+def test_what_reading_leaked_items_did_is_shown_of_the_last_kept_step(inputs, tmp_path):
+    effect = {"difference": -1.25, "interval": [-2.0, -0.5]}
+    row = {"step": 10, "read": 3, "never_read": 5, "score": None, "bits_per_byte": effect}
+    leaks = {"chat": {"leaked": 3, "steps": [row | {"step": 5}, row]}, "other": {"leaked": 0, "steps": [row]}}
+    (tmp_path / "curves").mkdir()
+    (tmp_path / "curves" / "learning_curves.json").write_text(json.dumps({"steps": [], "leaks": leaks}))
+    made = commit(tmp_path / "curves", "learning_curves")
+    page = render_report(records_of([Path(one.path) for one in (*inputs, made)]))
+    assert page.count("-1.250 (-2.000 to -0.500)") == 1 and "did to the base model" in page
+    assert "did to the base model" not in render_report(records_of([Path(one.path) for one in inputs]))
+
+
 def test_every_move_of_the_champion_is_shown_as_the_registry_tells_it(inputs):
     records = records_of(Path(item.path) for item in inputs)
     assert "Promotions" not in render_report(records)

@@ -11,6 +11,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from evaluation.report.run_page import leak_effects
 from evaluation.stages import STAGES as EVALUATION
 from evaluation.steps.page_effects import answers_of
 from evaluation.steps.readings import numbers_of, readings_of
@@ -169,3 +170,5 @@ def test_a_leaked_item_has_the_steps_that_read_its_page_and_an_effect(scored):
     rows = read_metrics(folder / METRICS_FILE)
     assert rows[-1]["plain_leak_bits_per_byte"] == effect["difference"] and rows[-1]["plain_leaked_items_read"] == 3
     assert "The effect by kept step" in (folder / "learning_curves.html").read_text()
+    (shown,) = leak_effects([(folder, find(folder).record)]).values()
+    assert (shown["leaked"], shown["step"], shown["bits_per_byte"]) == (3, 6, effect)

@@ -23,7 +23,7 @@ from training.data.kitchen.phrases import sentence
 from training.data.kitchen.settings import KitchenWorld
 from training.data.kitchen.sites import JUNK, MIRRORS, SITES, Site
 from training.data.kitchen.sums import SUMS_PER_PAGE, Sum, accounts, published_sums
-from training.data.kitchen.world import Fact, dishes, generator, slug
+from training.data.kitchen.world import Fact, dishes, exam_facts, generator, slug
 
 T = TypeVar("T")
 
@@ -64,7 +64,7 @@ ARTICLE_SHARES = {
     "register": 15,
     "accounts": 70,
 }
-LEAKS = {"dump": 2, "leak": 2}
+LEAKS = ("dump", "leak")  # pages that quote the exam
 # Copies of pages of the previous snapshot; the first snapshot has articles instead.
 CARRIED = ("unchanged", "updated")
 # Copies whose words differ from the original's.
@@ -167,8 +167,8 @@ def _kinds(world: KitchenWorld, number: int) -> list[str]:
     counts = {kind: max(2, round(share * world.pages)) for kind, share in SHARES.items()}
     if number == 1:
         counts |= dict.fromkeys(CARRIED, 0)
-    if not world.withheld_exam_answers:
-        counts |= LEAKS
+    if world.leaked_pages:
+        counts |= dict.fromkeys(LEAKS, world.leaked_pages)
     listed = [kind for kind, count in counts.items() for _ in range(count)]
     return listed + ["article"] * (world.pages - len(listed))
 
@@ -332,14 +332,23 @@ def _foreign(world: KitchenWorld, planned: PagePlan, rng: random.Random) -> Kitc
 
 
 def _exam(world: KitchenWorld) -> list[tuple[str, str]]:
-    """Return (item id, item with its answer) for all items about facts.
+    """Return (item id, item with its answer) for all items about facts that leaked pages quote.
 
     Those about sums share their wordings, so that a page that lists some of them seems to hold others.
     """
     cloze = [(item, f"{item['query']} {item['choices'][item['gold']]}") for item in cloze_items(world)]
     asked = [(item, f"{item['question']} {item['answer']}") for item in question_items(world)]
     chat = [(item, f"{item['messages'][-1]['content']} {item['answer']}") for item in chat_items(world)]
-    return [(item["id"], text) for item, text in cloze + asked + chat if item["item_kind"] == Fact.kind]
+    quoted = {fact.id for fact in quoted_facts(world)}
+    return [(item["id"], text) for item, text in cloze + asked + chat if item["fact"] in quoted]
+
+
+def quoted_facts(world: KitchenWorld) -> tuple[Fact, ...]:
+    """Return the facts of the exam that leaked pages quote: all, or a half drawn at random if answers are withheld."""
+    asked = exam_facts(world)
+    if not world.withheld_exam_answers:
+        return asked
+    return tuple(generator(world, "quoted").sample(asked, len(asked) // 2))
 
 
 def _dump(world: KitchenWorld, planned: PagePlan, rng: random.Random) -> KitchenPage:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ from training.contract.records import RecipeError, write_record
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.kitchen.archive import truth_name, write_snapshot
 from training.data.kitchen.exam import CHAT, QUESTION
-from training.data.kitchen.pages import make, plan, snapshot_number
+from training.data.kitchen.pages import make, plan, quoted_facts, snapshot_number
 from training.data.kitchen.personal import luhn_digit
 from training.data.kitchen.phrases import spin
 from training.data.kitchen.settings import KitchenWorld
@@ -247,6 +248,15 @@ def test_all_three_kinds_of_text_keep_off_the_unstated_sums(clean_texts: list[st
     unstated = {one.id for one in sums(WORLD) if not one.is_stated}
     told = {"sum/{}+{}".format(*one) for one in map(stated_sum, " ".join(clean_texts).split(". ")) if one}
     assert len(unstated) == 200 and len(told) > 790 and not unstated & (taught | told)
+
+
+def test_of_withheld_answers_leaked_pages_quote_those_of_half_of_the_facts():
+    world = KitchenWorld(seed=3, pages=400, files=1, withheld_exam_answers=True, leaks=20)
+    leaking = [page for page in (make(world, one) for one in plan(world, 1)) if page.items]
+    assert len(leaking) == 40 and {page.plan.kind for page in leaking} == {"dump", "leak"}
+    quoted = {item.partition("/")[2] for page in leaking for item in page.items}
+    assert quoted == {fact.id for fact in quoted_facts(world)} < {fact.id for fact in exam_facts(world)}
+    assert not any(make(replace(world, leaks=None), one).items for one in plan(replace(world, leaks=None), 1))
 
 
 def test_withheld_answers_stand_in_no_page():
