@@ -35,7 +35,7 @@ class Command(NamedTuple):
 def main() -> int:
     """Run the commands of all pages, or of the named ones; return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("pages", nargs="*", help="numbers of pages; default: all. Pages 2, 3, 5 and 6 need what 1 made")
+    parser.add_argument("pages", nargs="*", help="numbers of pages; default: all. Pages 2, 3 and 5 need what 1 made")
     parser.add_argument("--folder", type=Path, help="where to run; default: a temporary folder, removed afterwards")
     parser.add_argument("--full", action="store_true", help="use the recipes that the pages name")
     options = parser.parse_args()
