@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import suppress
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dagster import DagsterInstance
 from dagster._core.definitions.assets.graph.asset_graph import AssetGraph
@@ -36,6 +37,9 @@ from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobO
 from dagster._core.storage.dagster_run import NOT_FINISHED_STATUSES
 from dagster._core.storage.tags import PARENT_RUN_ID_TAG, PARTITION_NAME_TAG, SCHEDULE_NAME_TAG
 
+if TYPE_CHECKING:
+    from sqlalchemy import Engine
+
 READ_FROM = "1.13.27"
 
 WHAT_BREAKS = {
@@ -60,6 +64,7 @@ WHAT_BREAKS = {
     ): "Dagster's pages show partitions as unsynced that are up to date, or the other way round",
     "development_server": "`pedigree dev` starts Dagster's web server without the check that a caller is local",
     "uncaptured_instance": "`pedigree run` starts processes that print tracebacks when Ctrl-C reaches them",
+    "spare_databases": "`pedigree run` takes twice the processor time for Dagster's events",
     "cursor_keys_of_retries": "the daemon's first start warns once for each kind of event",
     "set_cursor_once": "a root whose Dagster keeps its runs in a database of its own cannot be opened",
 }
@@ -81,8 +86,37 @@ def uncaptured_instance(home: Path) -> DagsterInstance:
     from dagster._core.instance.ref import InstanceRef
     from dagster._core.storage.noop_compute_log_manager import NoOpComputeLogManager
 
+    spare_databases()
     none = {"module": NoOpComputeLogManager.__module__, "class": NoOpComputeLogManager.__name__}
     return DagsterInstance.from_ref(InstanceRef.from_dir(str(home), overrides={"compute_logs": none}))
+
+
+@cache
+def spare_databases() -> None:
+    """Let this process keep what Dagster makes anew for every event and every run: engines, and the list of migrations.
+
+    An engine connects for each use all the same, so nothing stays open, and each event is committed by itself.
+    """
+    from dagster._core.storage import sql
+    from dagster._core.storage.event_log.sqlite import sqlite_event_log
+    from dagster._core.storage.runs.sqlite import sqlite_run_storage
+
+    migrations: Any = sql.ScriptDirectory  # alembic's
+    migrations.from_config = lru_cache(maxsize=8)(migrations.from_config)
+    for module in (sqlite_event_log, sqlite_run_storage):
+        module.create_engine = _kept(module.create_engine)
+
+
+def _kept(create_engine: Callable[..., Engine]) -> Callable[..., Engine]:
+    """Return `create_engine`, which returns the same engine for the same database."""
+    engines: dict[str, Engine] = {}
+
+    def engine_of(address: str, **options: Any) -> Engine:
+        if address not in engines:
+            engines[address] = create_engine(address, **options)
+        return engines[address]
+
+    return engine_of
 
 
 def cursor_keys_of_retries() -> set[str]:

@@ -9,7 +9,10 @@ from pathlib import Path
 
 import dagster as dg  # here once, not in every process
 import yaml
+from dagster._core.storage.event_log.sqlite import sqlite_event_log
+from dagster._core.storage.event_log.sqlite.sqlite_event_log import SqliteEventLogStorage
 from dagster._core.storage.runs.sqlite.sqlite_run_storage import SqliteRunStorage
+from dagster._core.storage.sql import ScriptDirectory, get_alembic_config
 from dagster._daemon.auto_run_reexecution.event_log_consumer import DAGSTER_EVENT_TYPES, _fetch_persisted_cursors
 
 from assets.services.stores import (
@@ -49,6 +52,21 @@ def test_as_many_trainings_go_on_as_the_pool_of_dagster_allows(tmp_path):
         assert trainings_at_once(instance) == 1
         instance.event_log_storage.set_concurrency_slots(TRAINING_POOL, 3)
         assert trainings_at_once(instance) == 3
+
+
+def test_a_database_keeps_its_engine_and_the_list_of_migrations(tmp_path):
+    with opened_instance(tmp_path) as instance:
+        events, runs = instance.event_log_storage, instance.run_storage
+        assert isinstance(events, SqliteEventLogStorage) and isinstance(runs, SqliteRunStorage)
+        engines = set()
+        for connect in (events.index_connection, runs.connect) * 2:
+            with connect() as connection:
+                engines.add(connection.engine)
+                address = connection.exec_driver_sql("PRAGMA database_list").fetchone()[2]
+                assert Path(address).is_relative_to(tmp_path)
+    assert len(engines) == 2
+    config = get_alembic_config(sqlite_event_log.__file__)
+    assert ScriptDirectory.from_config(config) is ScriptDirectory.from_config(config)
 
 
 def test_the_daemon_that_retries_runs_begins_with_new_events_and_warns_of_nothing(tmp_path, caplog):
