@@ -80,15 +80,20 @@ test: env ## run the tests of the product; ARGS= goes to pytest
 	$(PYTEST) tests $(ARGS)
 
 test-all: env ## run these and the groups of tests/groups.toml, then `make attack`
-	$(PYTEST) tests --all --ignore tests/attacks $(ARGS)
+	$(PYTEST) tests --all $(ATTACKS:%=--ignore %) $(ARGS)
 	$(MAKE) attack
 
 test-group: env ## run groups of tests/groups.toml; GROUP="benchmarks dg"
 	@test -n "$(GROUP)" || { $(BIN)/python -m tests.groups --help; exit 2; }
 	tests=$$($(BIN)/python -m tests.groups $(GROUP)) && $(PYTEST) $$tests $(ARGS)
 
+# Withdrawals, forgeries, "clean", results of runs, cards and bills; tests/attacks has promotions, records and stores.
+ATTACKS := tests/attacks tests/assets/answers/takedown tests/assets/test_pipes.py tests/assets/graph/test_bill.py \
+	tests/cluster/test_slurm_jobs.py tests/evaluation/contamination tests/evaluation/hub \
+	$(patsubst %,tests/end_to_end/test_%.py,takedown withdrawals attest forgeries one_result addresses card_counts) \
+	tests/training/contract/test_model_files.py tests/training/data/exams
 attack: env ## attack the project's own guards, in the long form; ARGS= goes to pytest
-	$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --durations 15 tests/attacks --all --long $(ARGS)
+	$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --durations 15 $(ATTACKS) --all --long $(ARGS)
 
 seams: env ## run a recipe whose parts are all from an installed package, from its crawl to the promotion
 	$(BIN)/python -m tests.seams runs/seams

@@ -171,6 +171,7 @@ class Place:
 
     folder: Path
     data: Path
+    _cells: dict[tuple[str, Path], Mapping[tuple[str, str], Any]] = field(default_factory=dict)
 
     @property
     def root(self) -> Path:
@@ -199,6 +200,7 @@ class Place:
     def run(self, *arguments: str, root: Path | None = None) -> Ran:
         """Give a command of `pedigree` with --json."""
         begun = time.monotonic()
+        self._cells.clear()
         argv = command(*arguments, "--root", str(root or self.root), "--json")
         environment = {**os.environ, "PEDIGREE_RECIPES": str(self.folder / "recipes")}
         done = subprocess.run(argv, capture_output=True, text=True, check=False, env=environment)
@@ -206,9 +208,12 @@ class Place:
         return Ran(done.returncode, json.loads(lines[-1]) if lines else {}, done.stderr, time.monotonic() - begun)
 
     def cells(self, name: str, root: Path | None = None) -> Mapping[tuple[str, str], Any]:
-        """Return the cells of a recipe under the root."""
-        recipe = load_recipe(name, (self.folder / "recipes", SHIPPED))
-        return compare(recipe, root or self.root).cells
+        """Return the cells of a recipe under the root, as they are since the last command."""
+        key = (name, root or self.root)
+        if key not in self._cells:
+            recipe = load_recipe(name, (self.folder / "recipes", SHIPPED))
+            self._cells[key] = compare(recipe, key[1]).cells
+        return self._cells[key]
 
 
 def main() -> int:

@@ -68,31 +68,54 @@ def _views(text: str) -> Iterator[str]:
 
 
 class Wanted:
-    """Runs of words to look for. Words are numbered, and a run is first looked for by a sum over its numbers."""
+    """Runs of words to look for: first by sums over the letters of eight words in a row, then by the words."""
 
     def __init__(self, runs: set[Window]) -> None:
         self.runs = runs
-        self._numbers = {word: number for number, word in enumerate(sorted({word for run in runs for word in run}), 1)}
-        self._sums = np.unique(self._sums_of([word for run in sorted(runs) for word in run])[::LENGTH])
-
-    def _sums_of(self, words: list[str]) -> np.ndarray:
-        numbers = np.fromiter((self._numbers.get(word, 0) for word in words), np.uint64, len(words))
-        length = max(0, len(words) - LENGTH + 1)
-        found = np.zeros(length, np.uint64)
-        for at in range(LENGTH):
-            found = found * np.uint64(1_000_003) + numbers[at : at + length]
-        return found
+        self._sums = np.unique(_runs_of(" ".join(chain.from_iterable(runs)))[0][::LENGTH])
 
     def within(self, text: str) -> set[Window]:
         """Return those that a text has, as it is, without escapes, without tags, or without percent signs."""
         found = set[Window]()
-        for view in _views(text):
-            words = WORD.findall(view.lower())
-            sums = self._sums_of(words)
+        for view in _views(text) if len(self._sums) else ():
+            lowered = view.lower()
+            sums, begins, ends = _runs_of(lowered)
             places = np.minimum(np.searchsorted(self._sums, sums), len(self._sums) - 1)
-            for at in np.flatnonzero(self._sums[places] == sums).tolist() if len(self._sums) else ():
-                found.add(tuple(words[at : at + LENGTH]))
+            hits = np.flatnonzero(self._sums[places] == sums).tolist()
+            words = (
+                [lowered[begin:end] for begin, end in zip(begins.tolist(), ends.tolist(), strict=True)] if hits else []
+            )
+            found.update(tuple(words[at : at + LENGTH]) for at in hits)
         return found & self.runs
+
+
+def _runs_of(text: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return a sum for each run of eight words of a text, in 64 bits, and where each word begins and ends."""
+    letters = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    is_edge = np.diff(np.concatenate([[False], _is_letter()[letters], [False]]).astype(np.int8))
+    begins, ends = np.flatnonzero(is_edge == 1), np.flatnonzero(is_edge == -1)
+    powers, inverse = _powers(1 << len(letters).bit_length())
+    sums = np.concatenate([np.zeros(1, np.uint64), np.cumsum(letters * powers[: len(letters)], dtype=np.uint64)])
+    words = (sums[ends] - sums[begins]) * inverse[begins]
+    found = np.zeros(max(0, len(words) - LENGTH + 1), np.uint64)
+    for at in range(LENGTH):
+        found = found * np.uint64(1_000_003) + words[at : at + len(found)]
+    return found, begins, ends
+
+
+@cache
+def _is_letter() -> np.ndarray:
+    return np.array([chr(number).isalnum() for number in range(0x110000)])
+
+
+@cache
+def _powers(length: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the powers of an odd number and those of its inverse, modulo 2 ** 64."""
+    base = 6_364_136_223_846_793_005
+    found = [np.full(length, one, np.uint64) for one in (base, pow(base, -1, 1 << 64))]
+    for one in found:
+        one[0] = 1
+    return np.cumprod(found[0], dtype=np.uint64), np.cumprod(found[1], dtype=np.uint64)
 
 
 def places(paths: Iterable[Path], runs: set[Window]) -> tuple[dict[Path, int], int, int]:

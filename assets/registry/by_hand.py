@@ -10,7 +10,7 @@ from typing import Any
 
 from assets.registry.decision import DECISION, lineage_of, model_of
 from assets.registry.decision_page import show_decision
-from assets.registry.kept_digests import doubts
+from assets.registry.kept_digests import behind_of, doubts
 from assets.registry.names import not_registered
 from assets.registry.standing import REPAIR, damage, standing
 from assets.registry.versions import MODEL_FOLDER, MODEL_NOTE, check_whole, registered, tags_of
@@ -21,6 +21,7 @@ from resources.tracking.reports import Tracking, artifact_key
 from resources.tracking.versions import registered_versions
 from training.contract.artifact import Artifact, problems_of
 from training.contract.job import DataError
+from training.provenance import lineage
 from training.recipe.recipe import Recipe
 
 NO_REASON = "rolled back without a reason"
@@ -58,9 +59,11 @@ def promote_by_hand(recipe: Recipe, tracking: Tracking, reason: str) -> dict[str
 def register_step(recipe: Recipe, step: Artifact, tracking: Tracking) -> dict[str, Any]:
     """Register a kept step, or an average, as a version without an alias, unless it is one; return the JSON answer.
 
-    Raise TrackingError if a gate refused the step or anything of it is damaged.
+    Raise TrackingError if a gate refused the step, if anything of it is damaged, or if Dagster, MLflow or a descendant
+    knows another record of it or of what it was made from, or none.
     """
     problems = [f"its gate {gate['name']} refused it" for gate in step.failed_gates] + problems_of(step)
+    problems += doubts(tracking.root, behind_of(lineage.lineage_of(tracking.root, step)), tracking)
     if problems:
         raise TrackingError(f"{step.record['partition']}: {problems[0]}; {REPAIR}")
     with explained(tracking):

@@ -55,17 +55,22 @@ class Behind:
     artifact: Artifact | None
 
 
+def behind_of(lineage: Lineage) -> list[Behind]:
+    """Return the artifacts of a lineage that are there."""
+    return [
+        Behind(asset=node.item.asset, partition=node.item.partition, fingerprint=name, artifact=node.made)
+        for name, node in lineage.nodes.items()
+        if node.made is not None
+    ]
+
+
 def check_witnessed(lineage: Lineage, root: Path, tracking: Tracking, *, all_told: bool) -> list[str]:
     """Raise DataError if Dagster, MLflow or a descendant holds another digest of a record behind a model.
 
     With `all_told`, raise it also if both stores answer and neither was told of an artifact. What a record says that it
     replaces is no evidence. Return a sentence for each store that could not be asked.
     """
-    behind = [
-        Behind(asset=node.item.asset, partition=node.item.partition, fingerprint=name, artifact=node.made)
-        for name, node in lineage.nodes.items()
-        if node.made is not None
-    ]
+    behind = behind_of(lineage)
     told, no_dagster = asked(lambda: told_dagster(root, behind), home_of(root), "Dagster")
     more, no_tracker = asked(lambda: told_tracker(behind, tracking), tracking.store or root, "MLflow")
     alone = unheard(behind, root, tracking) if all_told and not (no_dagster or no_tracker) else []
@@ -172,15 +177,15 @@ def _told(behind: Iterable[Held], root: Path, tracking: Tracking) -> dict[str, s
     return told
 
 
-def doubts(root: Path, cells: Iterable[Cell], tracking: Tracking) -> list[str]:
-    """Return a sentence for each record that is not to be promoted on its own word.
+def doubts(root: Path, behind: Iterable[H], tracking: Tracking) -> list[str]:
+    """Return a sentence for each record that is not to be registered or promoted on its own word.
 
     Dagster, MLflow or a descendant holds another digest of it, or neither store was ever told of it. Raise
     TrackingError if MLflow does not answer.
     """
-    cells = list(cells)
-    told = told_dagster(root, cells) + told_tracker(cells, tracking)
-    told += unwitnessed(cells, root, tracking) + unheard(cells, root, tracking)
+    behind = list(behind)
+    told = told_dagster(root, behind) + told_tracker(behind, tracking)
+    told += unwitnessed(behind, root, tracking) + unheard(behind, root, tracking)
     return [sentence for _, sentence in told]
 
 

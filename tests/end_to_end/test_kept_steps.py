@@ -16,6 +16,7 @@ from resources.profile import load_profile
 from resources.tracking.registry import CANDIDATE, CHAMPION, PREVIOUS, Registry
 from resources.tracking.reports import Tracking
 from tests.assets.fabricate import point_to_shared
+from tests.end_to_end.test_forgeries import noted, recommit
 from tests.small_kitchen import COMMAND, RECIPES, linked_copy, pedigree
 from training.contract.artifact import Artifact, find
 
@@ -123,6 +124,22 @@ def test_a_step_is_registered_without_an_alias_and_no_command_promotes_it(kept):
     assert pedigree("register", NAME, root=kept).code == 2
     traced = pedigree("trace", f"{NAME}/{version.version}", "--step", "1", root=kept).answer
     assert (traced["training"], traced["trained"]) == ("kept_steps", True)
+
+
+@pytest.mark.parametrize("asset", ["kept_steps", "training_plan"])
+def test_a_step_whose_record_or_plan_is_forged_is_not_registered(kept, tmp_path, asset):
+    root = linked_copy(kept, tmp_path / "root")
+    step = steps_in(root)[f"{NAME}@step-5"]
+    names = {step.fingerprint, *(item["fingerprint"] for item in step.record["inputs"])}
+    (old,) = [one for path in (root / asset).iterdir() if (one := find(path)) and one.fingerprint in names]
+    record = json.loads((old.path / "artifact.json").read_text("utf-8"))
+    noted(old.path, record)
+    new = recommit(root, old, record)
+    told = pedigree("register", f"{NAME}@step-5", root=root)
+    assert told.code == 1, told.errors
+    assert new.record_digest[:12] in told.answer["error"] and "Dagster" in told.answer["error"], told.answer
+    registry = Registry(Tracking(load_profile("local").tracker, root), NAME)
+    assert registry.version_of(step.digest) is None
 
 
 def test_a_chain_begins_with_a_step_and_its_card_counts_what_was_read_up_to_it(kept):

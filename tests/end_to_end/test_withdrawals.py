@@ -18,7 +18,7 @@ from assets.answers.status.verify import verified
 from assets.state.compare import compare
 from assets.state.recipe_folders import SHIPPED, load_recipe
 from resources.tracking.reports import Tracking
-from tests.small_kitchen import RECIPES, pedigree
+from tests.small_kitchen import RECIPES, linked_copy, pedigree
 from training.contract.artifact import damaged_files
 from training.contract.files.checksums import sha256_of
 from training.contract.files.erased import ERASED_FILE, ErasedState, note_erased
@@ -243,16 +243,24 @@ align: {{method: grpo, prompts: "{folder}/asked.jsonl"}}
 """
 
 
+TWINS = {"said.jsonl#0000001", "more.jsonl#0000001"}
+OF_SOURCE = {f"more.jsonl#{row:07d}" for row in range(10)} | {"said.jsonl#0000002"}  # a row of it has a twin
+
+
 def lines(path: Path, rows: list[dict[str, Any]]) -> None:
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
 
 
 @pytest.fixture(scope="module")
 def with_rows(tmp_path_factory) -> Path:
-    """A root with ten rows of two sources of instructions, of one of pairs, and of one of prompts."""
+    """A root with ten rows of two sources of instructions, of one of pairs, and of one of prompts.
+
+    Rows 1 and 2 of both sources of instructions are the same.
+    """
     folder, ten = tmp_path_factory.mktemp("rows"), range(10)
     for name in ("said", "more"):
-        turns = [[("user", prose(f"{name} ask {row}")), ("assistant", prose(f"{name} {row}"))] for row in ten]
+        own = [f"said {row}" if row in (1, 2) else f"{name} {row}" for row in ten]
+        turns = [[("user", prose(f"ask {one}")), ("assistant", prose(one))] for one in own]
         lines(
             folder / f"{name}.jsonl",
             [{"messages": [{"role": role, "content": text} for role, text in one]} for one in turns],
@@ -264,6 +272,19 @@ def with_rows(tmp_path_factory) -> Path:
     return root_of(folder, pages, more=ROWS.format(folder=folder), until=("provenance_index", "row_index"))
 
 
+@pytest.mark.parametrize("policy", ["cluster", "twin"])
+def test_rows_that_repeat_a_withdrawn_one_are_withdrawn_with_it_or_named(with_rows, tmp_path, policy):
+    root = linked_copy(with_rows, tmp_path / "root")
+    recipe = root / "recipes" / "withdrawals.yaml"
+    text = recipe.read_text("utf-8")
+    recipe.unlink()
+    recipe.write_text(f"{text}withdrawals: {{duplicates: {policy}}}\n", "utf-8")
+    told = pedigree("takedown", "--document", "said.jsonl#0000002", *WHY, "--dry-run", root=root).answer
+    gone, named = ({row["id"] for row in told[name]} for name in ("asked_rows", "rows"))
+    twins = ({"said.jsonl#0000002"}, {"more.jsonl#0000002"})
+    assert (gone, named) == (twins if policy == "twin" else (twins[0] | twins[1], set()))
+
+
 @pytest.mark.parametrize(
     ("asset", "asked", "gone", "words"),
     [
@@ -271,9 +292,10 @@ def with_rows(tmp_path_factory) -> Path:
         ("preference_data", ("--text", prose("chosen 5").upper()), {"pairs.jsonl#0000005"}, "prompt 5"),
         ("prompt_data", ("--document", "asked.jsonl#0000002"), {"asked.jsonl#0000002"}, "asked 2"),
         ("prompt_data", ("--text", prose("asked 7")), {"asked.jsonl#0000007"}, "asked 7"),
-        ("instruction_data", ("--source", "more.jsonl"), {f"more.jsonl#{row:07d}" for row in range(10)}, "more 9"),
+        ("instruction_data", ("--document", "said.jsonl#0000001"), TWINS, "said 1"),
+        ("instruction_data", ("--source", "more.jsonl"), OF_SOURCE, "more 9"),
     ],
-    ids="pair-by-id pair-by-text prompt-by-id prompt-by-text source".split(),
+    ids="pair-by-id pair-by-text prompt-by-id prompt-by-text twin source".split(),
 )
 def test_rows_of_each_kind_are_withdrawn_from_what_is_made_and_from_what_was(with_rows, asset, asked, gone, words):
     (before,) = [place for place in with_rows.glob(f"{asset}/*") if place.name == reference_of(with_rows, asset)]

@@ -73,7 +73,8 @@ def _asked_rows(rows: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     if rows:
         yield f"{count(len(rows), 'row')} of post-training, which are withdrawn:"
     for one in rows[:SHOWN]:
-        yield f"  {one['id']}, {one['asset']} {one['fingerprint'][:12]}, {one['file']} line {one['line']}"
+        place = f"{one['asset']} {one['fingerprint'][:12]}, {one['file']} line {one['line']}"
+        yield f"  {one['id']}, {place}{', a row with the same texts' if one.get('is_twin') else ''}"
     if len(rows) > SHOWN:
         yield f"  and {len(rows) - SHOWN:,} more"
 

@@ -85,6 +85,37 @@ def rows_named(known: Sequence[RowIndex], names: Sequence[str]) -> list[Row]:
     )
 
 
+def twins_of(known: Sequence[RowIndex], rows: Sequence[Row]) -> list[Row]:
+    """Return the other rows that have exactly the texts of one of these rows, which has at least eight words.
+
+    Words are compared as `folded_words` folds them.
+    """
+    texts = [own for index in known for own in _texts_of_rows(index, rows)]
+    wanted = {_key(own) for own in texts}
+    flat = [text for own in texts for text in own]
+
+    def own_twins(index: RowIndex) -> list[Row]:
+        found = [row for row in index.repeating(flat) if row["asset"] in ROW_ASSETS]
+        return [row for row, own in zip(found, index.texts_of(found), strict=True) if _key(own) in wanted]
+
+    named = {_place(row) for row in rows}
+    return [row for row in _with_artifact(known, own_twins) if _place(row) not in named]
+
+
+def _key(texts: Iterable[str]) -> tuple[str, ...]:
+    return tuple(" ".join(folded_words(text)) for text in texts)
+
+
+def _place(row: Row) -> tuple[str, str, int]:
+    return row["fingerprint"], row["file"], row["line"]
+
+
+def _texts_of_rows(index: RowIndex, rows: Sequence[Row]) -> list[list[str]]:
+    """Return the texts of those rows that are in the artifacts of an index."""
+    made = {item.fingerprint for item in index.inputs.values()}
+    return index.texts_of([row for row in rows if row["fingerprint"] in made])
+
+
 def rows_with(known: Sequence[RowIndex], text: str) -> list[Row]:
     """Return the rows of instructions, preferences and prompts in a text of which the words of a text stand in a row.
 
@@ -121,20 +152,21 @@ def rows_of(
     targets: Sequence[Target],
     withdrawn: Sequence[Row] = (),
 ) -> dict[str, Any]:
-    """Return the rows that share a run of eight words with one of these pages, or that name the address of a target.
+    """Return the rows that share a run of eight words with a page or a withdrawn row, or name the address of a target.
 
-    `pages` are those of each index, `withdrawn` rows that are left out of the answer. `rows_not_known` has a sentence
-    for each artifact whose rows are in no index.
+    `pages` are those of each index. The rows that are `withdrawn` are left out of the answer. `rows_not_known` has a
+    sentence for each artifact whose rows are in no index.
     """
     known = row_indexes_under(root)
     told = {"rows": [], "rows_not_known": list(_not_indexed(root, known))}
     if not known:
         return told
     texts = [text for index, own in zip(indexes, pages, strict=True) for text in _texts(index, own)]
+    texts += [text for index in known for own in _texts_of_rows(index, withdrawn) for text in own]
     entries = [one.entry for one in targets if one.kind != "document"]
-    gone = {(one["fingerprint"], one["file"], one["line"]) for one in withdrawn}
+    gone = {_place(one) for one in withdrawn}
     found = rows_holding(known, texts, entries)
-    return told | {"rows": [one for one in found if (one["fingerprint"], one["file"], one["line"]) not in gone]}
+    return told | {"rows": [one for one in found if _place(one) not in gone]}
 
 
 def _not_indexed(root: Path, known: Iterable[RowIndex]) -> Iterator[str]:

@@ -22,6 +22,7 @@ from assets.answers.takedown.rows import (
     rows_of,
     rows_with,
     text_key,
+    twins_of,
 )
 from assets.answers.trace.kept_step import last_clean, told_of_step
 from assets.answers.trace.owned_domains import has_owner
@@ -203,7 +204,8 @@ class Holding:
 def held(root: Path, asked: Asked) -> tuple[Asked, Holding]:
     """Find what is asked for in all snapshots and rows; return it with what was asked, a text as what holds it.
 
-    Raise DataError if a snapshot cannot be searched, or if nothing holds a text or has the name of a row.
+    Rows with the same texts as a row that is asked for are added, unless a recipe of the root keeps duplicates. Raise
+    DataError if a snapshot cannot be searched, or if nothing holds a text or has the name of a row.
     """
     indexes = held_indexes(root)
     known = row_indexes_under(root)
@@ -212,6 +214,10 @@ def held(root: Path, asked: Asked) -> tuple[Asked, Holding]:
     rows = rows_named(known, asked.rows)
     if asked.rows and not asked.targets and not rows:
         raise DataError(f"{asked.rows[0]}: no index of rows under {root} has a row of this id or source")
+    if rows and not keeps_duplicates(root):
+        twins = dict.fromkeys(row["id"] for row in twins_of(known, rows))
+        asked = replace(asked, rows=(*asked.rows, *twins))
+        rows = [row | {"is_twin": row["id"] in twins} for row in rows_named(known, asked.rows)]
     by_target = [[pages_of_entry(index, target.entry) for index in indexes] for target in asked.targets]
     named = [
         np.unique(np.concatenate([found[number] for found in by_target])) if by_target else np.empty(0, np.int64)

@@ -89,12 +89,12 @@ class RowIndex:
         hits = [grams[1, start:stop] for start, stop in zip(low, high, strict=True) if start < stop]
         numbers = np.unique(np.concatenate(hits)) if hits else np.empty(0, np.uint32)
         rows = table.take(pa.array(numbers)).select(list(WHERE)).to_pylist()
-        for row, texts in zip(rows, self._texts(rows), strict=True):
+        for row, texts in zip(rows, self.texts_of(rows), strict=True):
             own = runs_of(texts)
             if shared := len(np.intersect1d(own, wanted, assume_unique=True)):  # the index knows 32 bits of each run
                 yield {**row, "shared": shared, "runs": len(own)}
 
-    def _texts(self, rows: Sequence[Row]) -> list[list[str]]:
+    def texts_of(self, rows: Sequence[Row]) -> list[list[str]]:
         """Return the texts of rows, read from the artifacts that hold them, each file once."""
         lines: dict[tuple[str, str], dict[int, list[str]]] = {}
         for row in rows:
