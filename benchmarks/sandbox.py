@@ -4,7 +4,8 @@
 
 `FOLDER` holds `code_eval`, the metric of Hugging Face's `evaluate` (its folder `metrics`), which the environment lacks.
 Programs are HumanEval's published solutions, and as many that return another value, judged one after the other, in
-turns with the peer, which forks this process for each program. Both must give the same verdicts.
+turns with the peer, which forks this process for each program. Both must give the same verdicts. Beside elapsed time
+stands the processor time of this process and all that it starts, which depends less on other work on the machine.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -54,11 +56,28 @@ def interpreters(given: list[Program]) -> list[bool]:
     return [subprocess.run([sys.executable, "-IS", "-c", "pass"], check=True).returncode == 0 for _ in given]
 
 
-def measured(run: Callable[[list[Program]], list[bool]], given: list[Program]) -> tuple[float, list[bool]]:
-    """Return milliseconds for a program, and the verdicts."""
-    started = time.perf_counter()
+@dataclass(frozen=True, kw_only=True, slots=True)
+class Round:
+    """Elapsed and processor milliseconds for a program, and the verdicts on all."""
+
+    elapsed: float
+    processor: float
+    verdicts: list[bool]
+
+
+def measured(run: Callable[[list[Program]], list[bool]], given: list[Program]) -> Round:
+    """Return what a way of judging programs costs."""
+    started, used = time.perf_counter(), processor_seconds()
     verdicts = run(given)
-    return 1000 * (time.perf_counter() - started) / len(given), verdicts
+    elapsed = time.perf_counter() - started
+    each = 1000 / len(given)
+    return Round(elapsed=each * elapsed, processor=each * (processor_seconds() - used), verdicts=verdicts)
+
+
+def processor_seconds() -> float:
+    """Return the processor time of this process and of all that it started and that has ended."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def spread(values: list[float]) -> str:
@@ -82,23 +101,27 @@ def main(argv: list[str] | None = None) -> int:
         metric = evaluate.load(str(options.peers / "code_eval"))
         ways["code_eval"] = lambda some: by_code_eval(metric, some)
     by_sandbox(given[:1])  # whether there is one
-    found: dict[str, list[tuple[float, list[bool]]]] = {name: [] for name in ways}
+    found: dict[str, list[Round]] = {name: [] for name in ways}
     for _ in range(options.pairs):
         for name, run in ways.items():
             found[name].append(measured(run, given))
     for name, rounds in found.items():
-        print(f"{name:12} {spread([one[0] for one in rounds])} ms")
-    more = [ours[0] - bare[0] for ours, bare in zip(found["sandbox"], found["interpreter"], strict=True)]
+        elapsed, processor = spread([one.elapsed for one in rounds]), spread([one.processor for one in rounds])
+        print(f"{name:12} {elapsed} ms, {processor} processor ms")
+    bare = found["interpreter"]
+    more = spread([ours.elapsed - one.elapsed for ours, one in zip(found["sandbox"], bare, strict=True)])
+    used = spread([ours.processor - one.processor for ours, one in zip(found["sandbox"], bare, strict=True)])
     print(
-        f"a program costs {spread(more)} ms beyond the interpreter's start; {len(given)} programs, n = {options.pairs}"
+        f"a program costs {more} ms beyond the interpreter's start, {used} processor ms; {len(given)} programs,"
+        f" n = {options.pairs}"
     )
     cores = available_cores()
     side = measured(lambda some: by_sandbox(some, at_once=cores), given)
-    print(f"{cores} at once: {side[0]:.1f} ms for a program")
+    print(f"{cores} at once: {side.elapsed:.1f} ms for a program, {side.processor:.1f} processor ms")
     if options.peers:
-        ratios = [ours[0] / peer[0] for ours, peer in zip(found["sandbox"], found["code_eval"], strict=True)]
+        ratios = [ours.elapsed / peer.elapsed for ours, peer in zip(found["sandbox"], found["code_eval"], strict=True)]
         print(f"sandbox ÷ code_eval: {spread(ratios)}")
-        if found["sandbox"][0][1] != found["code_eval"][0][1]:
+        if found["sandbox"][0].verdicts != found["code_eval"][0].verdicts:
             print("the verdicts differ")
             return 1
     return 0

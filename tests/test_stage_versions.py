@@ -534,7 +534,7 @@ def test_no_module_of_a_closure_imports_by_a_name_that_the_source_does_not_hold(
     # `outside` imports a part of the user's, whose code is in the settings of the job
     # (training/contract/parts/code.py). `inside` runs a model's programs and imports Python's own library.
     known = {"training.data.generated", "training.contract.parts.packages", "training.contract.parts.outside"}
-    known |= {f"training.contract.sandbox.inside.{name}" for name in ("candidate", "examiner", "plain")}
+    known |= {f"training.contract.sandbox.inside.{name}" for name in ("candidate", "examiner", "nursery", "plain")}
     for name in {one for stage in GUARDED.values() for one in code.closure(stage.module)} - known:
         for node in ast.walk(ast.parse(code.source(name))):
             called = getattr(node.func, "attr", getattr(node.func, "id", "")) if isinstance(node, ast.Call) else ""

@@ -34,14 +34,14 @@ def scores_of(
 
     With `shard`, each weight is divided among so many processes, which all call this.
     """
-    from evaluation.exams.items import read_exam
     from evaluation.exams.scores import check_names, sit, write_scores
+    from evaluation.exams.tasks import asked_exam
     from training.adopt.trial import check_tried
     from training.generate.spread import is_first
 
     check_tried(folder)
     check_names(recipe.suites)
-    exams = [(benchmark, read_exam(benchmark, settings).items) for benchmark in recipe.suites]
+    exams = [(benchmark, asked_exam(benchmark, settings).items) for benchmark in recipe.suites]
     is_artifact = (folder.parent / ARTIFACT_FILE).is_file()  # of which the folder is `model/`
     identity = {"folder": str(folder.resolve()), "digest": model_digest(folder.parent if is_artifact else folder)}
     candidate = sit(MODEL, folder, identity, exams, recipe, settings, run=RunSettings(shard=shard))

@@ -59,14 +59,14 @@ def run(job: Job, work: Work) -> Outcome:
 
 def _evaluated(job: Job, work: Work, *, is_first: bool) -> Outcome:
     """Evaluate every model. All processes of the job work together, and all get the same scores; the first writes."""
-    from evaluation.exams.items import read_exam
+    from evaluation.exams.tasks import asked_exam
     from evaluation.exams.unseen_text import held_out_texts, read_texts
 
     recipe = job.settings_as(EvaluationRecipe, "evaluation")
     check_names(recipe.suites)
     numerics.use_threads(job.run)
     numerics.note(job, work)
-    read = {benchmark.name: read_exam(benchmark, job.settings) for benchmark in recipe.suites}
+    read = {benchmark.name: asked_exam(benchmark, job.settings) for benchmark in recipe.suites}
     exams = [(benchmark, read[benchmark.name].items) for benchmark in recipe.suites]
     corpus = job.inputs_of(CORPUS)
     held_out = job.settings_as(MixtureRecipe, "mixture").held_out_fraction

@@ -25,7 +25,8 @@ from lm_eval.api.task import ConfigurableTask
 from lm_eval.tasks._index import Entry, Kind, TaskIndex
 from lm_eval.tasks._yaml_loader import load_yaml
 
-from evaluation.exams.items import ExamItem
+from evaluation.exams.items import Exam, ExamItem, read_exam
+from training.contract.job import DataError
 from training.contract.parts.outside import PartFailed
 from training.contract.records import RecipeError
 from training.contract.sandbox import code_eval
@@ -39,6 +40,7 @@ from training.data.sources import open_uri, read_rows
 
 FEWSHOT_SEED = 1234  # lm-eval's default
 TEST, EXAMPLES = "test", "fewshot"
+SOLUTIONS = ("{}", "\n{}\n```", "```python\n{}\n```")  # a program as an answer; tasks differ in the form they read
 
 
 def sandboxed() -> SandboxedEnvironment:
@@ -152,6 +154,63 @@ def make_task(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: M
     if task.UNSAFE_CODE:  # before the model is asked
         check_tests(str(task.doc_to_target(document)) for document in splits[TEST])
     return task
+
+
+def asked_exam(benchmark: BenchmarkRecipe, settings: Mapping[str, Any]) -> Exam:
+    """Return what `read_exam` returns; of a suite of programs without the items whose score would say nothing.
+
+    Those are items whose own answer, given as a model's answer, does not pass its test, and items that an empty answer
+    passes. Both are listed with the others that cannot be scored. Raise DataError if no item is left.
+    """
+    exam = read_exam(benchmark, settings)
+    if not (benchmark.is_task and task_config(benchmark).get("unsafe_code")):
+        return exam
+    reasons = _told_nothing(make_task(benchmark, exam.items, settings), [item.answers[0] for item in exam.items])
+    before = {said["row"] for said in exam.refused}
+    rows = [row for row in range(len(exam.items) + len(before)) if row not in before]
+    found = [
+        {"row": row, "item": item.id, "reason": reasons[place]}
+        for place, (row, item) in enumerate(zip(rows, exam.items, strict=True))
+        if place in reasons
+    ]
+    if len(found) == len(exam.items):
+        raise DataError(
+            f"{benchmark.uri}: benchmark {benchmark.name}: no item can be scored; item {found[0]['item']}:"
+            f" {found[0]['reason']}; the field {benchmark.answer_field!r} (answer_field) must hold each item's solution"
+        )
+    kept = [item for place, item in enumerate(exam.items) if place not in reasons]
+    return Exam(items=kept, refused=sorted([*exam.refused, *found], key=lambda said: said["row"]))
+
+
+def _told_nothing(task: LmEvalTask, solutions: Sequence[str]) -> dict[int, str]:
+    """Return {place: reason} for the items of a suite of programs whose score would say nothing about an answer."""
+    task.build_all_requests()
+    requests = list(task.instances)
+    whys = _whys(task, requests, [""] * len(requests))
+    reasons = {place: "an empty answer passes its test" for place, why in enumerate(whys) if not why}
+    left = {place: "" for place in range(len(requests)) if place not in reasons}
+    for form in SOLUTIONS:
+        whys = _whys(task, [requests[place] for place in left], [form.format(solutions[place]) for place in left])
+        left = {place: left[place] or why for place, why in zip(left, whys, strict=True) if why}
+    return reasons | {place: f"its own answer does not pass its test: {why}" for place, why in left.items()}
+
+
+def _whys(task: LmEvalTask, requests: Sequence[Instance], answers: Sequence[str]) -> list[str]:
+    """Return why each answer fails, of a task that judges programs; empty if it passes."""
+    if not requests:
+        return []
+    task._instances = list(requests)
+    for request, answer in zip(requests, answers, strict=True):
+        request.resps, request.filtered_resps = [answer], {}
+    task.apply_filters()
+    whys = []
+    for request in requests:
+        values = task.process_results(request.doc, [next(iter(request.filtered_resps.values()))])
+        failed = "" if next(iter(values.values())) == 1 else "its score is not 1"
+        test = str(task.doc_to_target(request.doc))
+        said = (one.why for program, one in CODE_EVAL.known.items() if program.test == test)
+        whys.append(failed and next((why for why in said if why), failed))
+    return whys
 
 
 def task_config(benchmark: BenchmarkRecipe) -> dict[str, Any]:

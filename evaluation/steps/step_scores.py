@@ -42,13 +42,14 @@ def run(job: Job, work: Work) -> Outcome:
 
 def _scored(job: Job, work: Work, *, is_first: bool) -> Outcome:
     """Score the kept step. All processes of the job work together; the first writes."""
-    from evaluation.exams.items import read_exam
+
+    from evaluation.exams.tasks import asked_exam
 
     recipe = job.settings_as(EvaluationRecipe, "evaluation")
     check_names(recipe.suites)
     numerics.use_threads(job.run)
     numerics.note(job, work)
-    read = {benchmark.name: read_exam(benchmark, job.settings) for benchmark in recipe.suites}
+    read = {benchmark.name: asked_exam(benchmark, job.settings) for benchmark in recipe.suites}
     exams: Exams = [(benchmark, read[benchmark.name].items) for benchmark in recipe.suites]
     item = job.input_of(KEPT_STEPS)
     identity = {"asset": item.asset, "fingerprint": item.fingerprint, "digest": item.digest}

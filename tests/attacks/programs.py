@@ -234,3 +234,51 @@ SPEECH = {
     "isinstance(o, dict) and 'test' in o]\n"
     "    return 9 if seen and x == 3 else 0",
 }
+
+# What a program tries to leave for the program after it, which tries to find it: both are bodies of functions.
+LEGACIES = {
+    "a file": ("open('/tmp/left', 'w').write('x'); return True", "return bool(open('/tmp/left').read())"),
+    "a working folder": (
+        "import os; os.makedirs('/tmp/a/b'); os.chdir('/tmp/a/b'); open('c', 'w').close(); return True",
+        "import os; return os.getcwd() != '/tmp' or bool(os.listdir('.'))",
+    ),
+    "a changed module": (
+        "import json, re; json.left = re.left = 1; return True",
+        "import json; return bool(json.left)",
+    ),
+    "a changed function": (
+        "import training.contract.sandbox.inside.candidate as c; c.encoded = lambda *_: True; return 0",
+        "return 0",
+    ),
+    "a higher limit of depth": (
+        "import sys; sys.setrecursionlimit(10 ** 6); return True",
+        "import sys; return sys.getrecursionlimit() > 10000",
+    ),
+    "a used up limit of time": (
+        "import time\nwhile time.process_time() < 1.5: pass\nreturn True",
+        "import time\nwhile time.process_time() < 1.5: pass\nreturn time.process_time() > 2.5",
+    ),
+    "a handler of signals": (
+        "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN); return True",
+        "import signal; return signal.getsignal(signal.SIGXCPU) == signal.SIG_IGN",
+    ),
+    "answers": (
+        "import os; os.write(4, b'{\"value\": true}\\n' * 50); return True",
+        "return False",
+    ),
+    "an open file": (
+        "import os; os.dup2(os.open('/tmp/left', os.O_RDWR | os.O_CREAT), 60); os.write(60, b'left'); return True",
+        "import os; return os.pread(60, 4, 0) == b'left'",
+    ),
+}
+# With these a program looks for other processes. None of them needs a call that the filter refuses.
+NEIGHBOURS = {
+    "signals by a file": "import fcntl, os, signal\nr, w = os.pipe()\nfound = 0\nfor n in range(2, 200):\n    try: "
+    "fcntl.fcntl(r, fcntl.F_SETOWN, n); found += 1\n    except OSError: pass\nreturn found > 0",
+    "limits of others": "import resource as r\nfound = 0\nfor n in range(2, 200):\n    try: "
+    "r.prlimit(n, r.RLIMIT_NOFILE); found += 1\n    except OSError: pass\nreturn found > 0",
+    "a thread of others": f"{CALL}return any(lib.syscall(234, n, n, 0) == 0 for n in range(2, 200))",
+    "a parent": "import os; return os.getppid() != 0",
+    "sessions": "import os\nfound = 0\nfor n in range(2, 200):\n    try: os.getsid(n); found += 1\n"
+    "    except OSError: pass\nreturn found > 0",
+}

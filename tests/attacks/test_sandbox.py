@@ -6,21 +6,25 @@ attacks then succeed, so it is this guard that stopped them.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import socket
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.attacks import programs
 from training.contract.sandbox import confined
-from training.contract.sandbox.confined import Limits, why_unavailable
+from training.contract.sandbox.confined import Limits, Nursery, why_unavailable
 from training.contract.sandbox.judged import Program, Verdict, judged
 
 pytestmark = pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
@@ -188,3 +192,49 @@ def test_a_right_program_passes_and_a_failed_one_leaves_the_next_alone():
     bad = [Program(code=code, test=programs.TEST) for code in programs.SPEECH.values()]
     mixed = [one for pair in zip(bad[:8], [right] * 8, strict=True) for one in pair]
     assert [verdict.passed for verdict in judged(mixed, LIMITS, at_once=1)] == [False, True] * 8
+
+
+def functions(*bodies: str) -> list[Program]:
+    """Programs of one function each, which are right if it returns true."""
+    codes = ["def attack():\n" + "".join(f"    {line}\n" for line in body.splitlines()) for body in bodies]
+    return [Program(code=code, test="assert attack() is True") for code in codes]
+
+
+@pytest.mark.parametrize("name", programs.LEGACIES)
+def test_a_program_leaves_nothing_for_the_next_one(name):
+    """Both are forked from one process, one after the other."""
+    found = judged(functions(*programs.LEGACIES[name]), LIMITS, at_once=1)
+    assert [one.passed for one in found] == [name not in ("a changed function",), False], found
+
+
+def test_a_program_finds_no_other_process():
+    found = judged(functions(*programs.NEIGHBOURS.values()), LIMITS, at_once=1)
+    assert passed(dict(zip(programs.NEIGHBOURS, found, strict=True))) == []
+
+
+def test_a_program_has_no_capability_even_without_the_filter(monkeypatch):
+    """The process that it is forked from needs one, to make its namespaces and its folder."""
+    monkeypatch.setattr(confined, "filter_bytes", lambda: ALLOW_ALL)
+    body = """import ctypes
+lib = ctypes.CDLL(None)
+head, sets = (ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()
+return lib.capget(head, sets) != 0 or any(sets) or lib.umount2(b'/tmp', 2) == 0"""
+    (found,) = judged(functions(body), LIMITS)
+    assert found.why.startswith("AssertionError")
+
+
+def test_a_program_that_goes_on_after_its_answer_is_ended_before_the_next():
+    code = """import signal
+def wait(*_):
+    while True: pass
+signal.signal(signal.SIGALRM, wait)
+signal.setitimer(signal.ITIMER_REAL, 0.2)
+"""
+    start = json.dumps({"program": code, "limits": {}, "depth": 900}).encode()
+    with closing(Nursery(LIMITS)) as nursery:
+        for _ in range(3):
+            with nursery.program() as program:
+                until = time.monotonic() + 30
+                assert program.send(start + b"\n{}\n", until) and program.receive(until)
+                found = [one.name() for one in psutil.Process(nursery._process.pid).children(recursive=True)]
+                assert found == ["bwrap", "python", "python"]  # the process of programs, and one of them

@@ -16,7 +16,7 @@ import lm_eval
 
 from evaluation.exams.harness import SuiteResult, run_suites
 from evaluation.exams.items import read_exam
-from evaluation.exams.tasks import make_task
+from evaluation.exams.tasks import asked_exam, make_task
 from tests.evaluation.exams.test_oracles import Oracle
 from training.contract.records import RecipeError
 from training.contract.sandbox import judged
@@ -25,6 +25,7 @@ from training.contract.sandbox.confined import why_unavailable
 from training.contract.sandbox.judged import Program
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.exams.task_checks import check_suite
+from training.data.sources import read_rows
 
 needs_sandbox = pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
 WRONG = "    return None\n"
@@ -32,8 +33,8 @@ WRONG = "    return None\n"
 
 def human_eval(**more: object) -> BenchmarkRecipe:
     fields = {"question_field": "prompt", "answer_field": "canonical_solution", "id_field": "task_id", "limit": 6}
-    uri = "data://benchmarks/human_eval.jsonl.gz"
-    return BenchmarkRecipe(name="code", uri=uri, kind="generate", **{"task": "humaneval", **fields, **more})
+    fields |= {"task": "humaneval", "uri": "data://benchmarks/human_eval.jsonl.gz"}
+    return BenchmarkRecipe(name="code", kind="generate", **{**fields, **more})
 
 
 def scored(suite: BenchmarkRecipe, say: Callable[[dict, int], str]) -> SuiteResult:
@@ -90,6 +91,54 @@ def test_mbpp_is_asked_with_the_examples_that_the_task_has(tmp_path):
     assert all(sample["prompt"].count("[DONE]") == 3 for sample in result.samples)
     assert scored(suite, lambda row, _: row["code"].replace("==", "!=").replace("nlargest", "nsmallest")).score < 1
     assert scored(suite, lambda row, _: row["code"] + "\nraise SystemExit").score == 0
+
+
+def written(path: Path, rows: list[dict]) -> str:
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return str(path)
+
+
+@needs_sandbox
+@pytest.mark.data
+@pytest.mark.parametrize("task", ["humaneval", "humaneval_instruct"])
+def test_an_item_that_its_own_solution_fails_or_nothing_passes_is_not_asked(task, tmp_path):
+    rows = list(read_rows("data://benchmarks/human_eval.jsonl.gz"))[:4]
+    rows[1]["canonical_solution"] = WRONG
+    rows[2]["test"] = "def check(candidate):\n    pass\n"
+    suite = human_eval(task=task, uri=written(tmp_path / "rows.jsonl", rows))
+    exam = asked_exam(suite, {})
+    assert [item.id for item in exam.items] == [rows[0]["task_id"], rows[3]["task_id"]]
+    assert [(said["row"], said["item"]) for said in exam.refused] == [(n, rows[n]["task_id"]) for n in (1, 2)]
+    first, second = (said["reason"] for said in exam.refused)
+    assert first.startswith("its own answer does not pass its test: AssertionError")
+    assert second == "an empty answer passes its test"
+
+
+@needs_sandbox
+@pytest.mark.data
+def test_a_suite_of_programs_whose_answers_are_no_solutions_is_refused():
+    said = (
+        "item HumanEval/0: its own answer does not pass its test: .*; the field 'entry_point' .answer_field. must hold"
+    )
+    with pytest.raises(ValueError, match=said):
+        asked_exam(human_eval(answer_field="entry_point", limit=2), {})
+
+
+@needs_sandbox
+@pytest.mark.parametrize("task", ["mbpp", "mbpp_instruct"])
+def test_solutions_are_tried_in_the_form_that_the_task_reads(task, tmp_path):
+    """`mbpp_instruct` reads a program only from a fence."""
+    suite = BenchmarkRecipe(
+        name="mbpp",
+        uri=written(tmp_path / "rows.jsonl", published_mbpp()),
+        kind="generate",
+        question_field="text",
+        answer_field="code",
+        id_field="task_id",
+        task=task,
+    )
+    exam = asked_exam(suite, {})
+    assert (len(exam.items), exam.refused) == (3, [])
 
 
 @needs_sandbox

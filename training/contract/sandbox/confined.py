@@ -9,27 +9,32 @@ also limits its elapsed time and the length of its answers. Nothing is weaker wh
 
 from __future__ import annotations
 
+import json
 import os
 import platform
 import select
 import shutil
+import socket
 import subprocess
 import sys
 import sysconfig
 import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from types import TracebackType
 
 from training.contract.errors import DataError
-from training.contract.sandbox.inside import candidate, plain
+from training.contract.sandbox.inside import candidate, nursery, plain
 from training.contract.sandbox.seccomp import filter_bytes
 
-_COMPILED = (candidate, plain)  # imported here, so that their bytecode is kept and no process has to compile them
+_COMPILED = (candidate, nursery, plain)  # imported here, so that their bytecode is kept for the confined processes
 HOME = "/python"  # where the interpreter stands inside
+NURSERY = "nursery"
 INSIDE = "training/contract/sandbox/inside"
 GIVE_UP_SECONDS = 20.0  # for the first process that is tried
+END_SECONDS = 0.5  # for a process to end by itself
 # The libraries that the interpreter and its extension modules map, as they say when all of them are loaded. Modules for
 # terminals and networks, which the process lacks, need half of the libraries; each that is shown takes a millisecond.
 _LOAD_ALL = """
@@ -70,58 +75,25 @@ class Limits:
         return {"limits": limits if endless else {**limits, "RLIMIT_CPU": self.cpu_seconds}, "depth": self.depth}
 
 
-class Confined:
-    """Context manager around one confined process that runs `main()` of a module of the folder `inside`."""
+class Channel:
+    """Lines to and from a confined process, by two descriptors that are this object's to close."""
 
-    def __init__(self, module: str, limits: Limits) -> None:
-        self._command, self.limits, self._rest = command(module, limits), limits, b""
+    def __init__(self, to: int, of: int, limits: Limits) -> None:
+        self._to, self._of, self.limits, self._rest = to, of, limits, b""
+        os.set_blocking(to, False)
 
-    def __enter__(self) -> Confined:
-        reader, writer = os.pipe()
-        with open(writer, "wb") as stream:
-            stream.write(filter_bytes())  # smaller than a pipe's buffer
-        try:
-            self._process = subprocess.Popen(
-                [self._command[0], "--seccomp", str(reader), *self._command[1:]],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                pass_fds=[reader],
-                env={},
-            )
-        finally:
-            os.close(reader)
-        assert self._process.stdin is not None and self._process.stdout is not None, "both are pipes"
-        self._in, self._out = self._process.stdin.fileno(), self._process.stdout.fileno()
-        os.set_blocking(self._in, False)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.end()
-
-    def end(self) -> int:
-        """End the process with all that it started, and return its exit code, 128 and a signal's number added."""
-        assert self._process.stdin is not None and self._process.stdout is not None, "both are pipes"
-        self._process.kill()
-        self._process.stdin.close()
-        self._process.stdout.close()
-        return self._process.wait()
-
-    def ending(self) -> str:
-        """Return why no answer comes any more: how the process ended, or what it did instead."""
-        try:
-            code = self._process.wait(timeout=1.0)
-        except subprocess.TimeoutExpired:
-            return f"it closed its answers, or one has more than {self.limits.answer_bytes:,} bytes"
-        return f"it ended with signal {code - 128}" if code > 128 else f"it ended with code {code}"
+    def close(self) -> None:
+        """Close both descriptors."""
+        os.close(self._to)
+        os.close(self._of)
 
     def send(self, line: bytes, deadline: float) -> bool:
         """Send a line, and return whether the process took it before `deadline`, in seconds of the monotonic clock."""
         while line:
-            if not _is_ready(self._in, select.POLLOUT, deadline):
+            if not _is_ready(self._to, select.POLLOUT, deadline):
                 return False
             try:
-                line = line[os.write(self._in, line[:65536]) :]
+                line = line[os.write(self._to, line[:65536]) :]
             except OSError:  # it has ended
                 return False
         return True
@@ -130,14 +102,129 @@ class Confined:
         """Return the next line; None if the process ends, says too much, or nothing until `deadline`."""
         parts, size = [self._rest], len(self._rest)
         while b"\n" not in parts[-1]:
-            if size > self.limits.answer_bytes or not _is_ready(self._out, select.POLLIN, deadline):
+            if size > self.limits.answer_bytes or not _is_ready(self._of, select.POLLIN, deadline):
                 return None
-            parts.append(os.read(self._out, 1 << 16))
+            parts.append(os.read(self._of, 1 << 16))
             size += len(parts[-1])
             if not parts[-1]:
                 return None
         line, _, self._rest = b"".join(parts).partition(b"\n")
         return line
+
+    def why_silent(self, code: int | None) -> str:
+        """Return why no answer comes any more of a process that ended with `code`; None if it runs."""
+        if code is None:
+            return f"it closed its answers, or one has more than {self.limits.answer_bytes:,} bytes"
+        return f"it ended with signal {code - 128}" if code > 128 else f"it ended with code {code}"
+
+
+class Confined(Channel):
+    """A confined process that runs `main()` of a module of the folder `inside`, under the filter from its start."""
+
+    def __init__(self, module: str, limits: Limits) -> None:
+        reader, writer = os.pipe()
+        with open(writer, "wb") as stream:
+            stream.write(filter_bytes())  # smaller than a pipe's buffer
+        start = command(module, limits)
+        theirs, to = os.pipe()
+        of, answers = os.pipe()
+        try:
+            self._process = subprocess.Popen(
+                [start[0], "--seccomp", str(reader), *start[1:]],
+                stdin=theirs,
+                stdout=answers,
+                stderr=subprocess.DEVNULL,
+                pass_fds=[reader],
+                env={},
+            )
+        finally:
+            for descriptor in (reader, theirs, answers):
+                os.close(descriptor)
+        super().__init__(to, of, limits)
+
+    def close(self) -> None:
+        """End the process with all that it started."""
+        super().close()
+        _ended(self._process)
+
+    def ending(self) -> str:
+        """Return why no answer comes any more: how the process ended, or what it did instead."""
+        try:
+            return self.why_silent(self._process.wait(timeout=1.0))
+        except subprocess.TimeoutExpired:
+            return self.why_silent(None)
+
+
+class Nursery:
+    """A confined process that starts others by forking, one at a time, each in a sandbox of its own.
+
+    So a program costs no start of an interpreter. See `inside/nursery.py`.
+    """
+
+    def __init__(self, limits: Limits) -> None:
+        self.limits = limits
+        start = json.dumps({"filter": filter_bytes().hex(), "scratch_bytes": limits.scratch_bytes})
+        self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._control.settimeout(GIVE_UP_SECONDS)
+        with theirs:
+            self._process = subprocess.Popen(
+                command(NURSERY, limits), stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={}
+            )
+            self._control.sendall(start.encode())
+
+    def close(self) -> None:
+        """End the process with all that it started."""
+        assert self._process.stderr is not None, "it is a pipe"
+        self._control.close()
+        _ended(self._process)
+        self._process.stderr.close()
+
+    @contextmanager
+    def program(self) -> Iterator[Channel]:
+        """Context manager around a new process that waits for a program. The one before it is ended."""
+        theirs, to = os.pipe()
+        of, answers = os.pipe()
+        channel = Channel(to, of, self.limits)
+        try:
+            try:
+                socket.send_fds(self._control, [b"p"], [theirs, answers])
+            except OSError as error:
+                raise self._no_more() from error
+            finally:
+                os.close(theirs)
+                os.close(answers)
+            yield channel
+        finally:
+            channel.close()
+
+    def ending(self, channel: Channel) -> str:
+        """Return why the last program gives no answer any more: how it ended, or what it did instead.
+
+        Raise DataError if the nursery has ended itself.
+        """
+        try:
+            self._control.sendall(b"e")
+            said = self._control.recv(16)
+        except OSError:
+            said = b""
+        if not said:
+            raise self._no_more()
+        return channel.why_silent(None if int(said) < 0 else int(said))
+
+    def _no_more(self) -> DataError:
+        assert self._process.stderr is not None, "it is a pipe"
+        self._process.kill()
+        said = self._process.stderr.read().decode(errors="replace").strip().splitlines()
+        return DataError(f"no program can be started in the sandbox: {said[-1] if said else 'it does not answer'}")
+
+
+def _ended(process: subprocess.Popen[bytes]) -> None:
+    """Wait for a process that was told to end. One that ends by itself hands on what processor time it used."""
+    try:
+        process.wait(timeout=END_SECONDS)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
 
 
 def _is_ready(descriptor: int, event: int, deadline: float) -> bool:
@@ -148,14 +235,21 @@ def _is_ready(descriptor: int, event: int, deadline: float) -> bool:
 
 
 def command(module: str, limits: Limits) -> list[str]:
-    """Return the command of a confined process, without its filter of system calls."""
+    """Return the command of a confined process, without its filter of system calls.
+
+    The nursery has no filter, and may make namespaces and mount the folder that each of its programs can write in.
+    """
+    if module == NURSERY:
+        more = ("--cap-add", "CAP_SYS_ADMIN", "--dir", "/tmp")
+    else:
+        more = ("--size", str(limits.scratch_bytes), "--tmpfs", "/tmp")
     return [
         shutil.which("bwrap") or "bwrap",
         *("--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534", "--hostname", "sandbox"),
         *("--cap-drop", "ALL", "--new-session", "--die-with-parent", "--clearenv"),
         *_files(),
         *("--dev-bind", "/dev/null", "/dev/null"),
-        *("--size", str(limits.scratch_bytes), "--tmpfs", "/tmp", "--chdir", "/tmp", "--remount-ro", "/"),
+        *(*more, "--chdir", "/tmp", "--remount-ro", "/"),
         *(part for name, value in _environment().items() for part in ("--setenv", name, value)),
         *("--", f"{HOME}/bin/python", "-sSPB", "-c", f"from {INSIDE.replace('/', '.')}.{module} import main; main()"),
     ]
@@ -231,14 +325,13 @@ def why_unavailable() -> str:
     if shutil.which("bwrap") is None:
         return "the sandbox needs bubblewrap: install Debian's package bubblewrap (`bwrap`)"
     try:
-        filter_bytes()
-        with Confined("candidate", Limits()) as tried:
+        with closing(Nursery(Limits())) as tried, tried.program() as program:
             deadline = time.monotonic() + GIVE_UP_SECONDS
-            if tried.send(b'{"program": "", "limits": {}, "depth": 100}\n{}\n', deadline) and tried.receive(deadline):
+            nothing = b'{"program": "", "limits": {}, "depth": 100}\n{}\n'
+            if program.send(nothing, deadline) and program.receive(deadline):
                 return ""
-        done = subprocess.run(command("candidate", Limits()), capture_output=True, text=True, env={}, input="")
-        said = next(iter(done.stderr.strip().splitlines()[-1:]), f"code {done.returncode}")
-    except (LookupError, OSError, subprocess.SubprocessError) as error:
+            said = tried.ending(program)
+    except (DataError, LookupError, OSError, subprocess.SubprocessError) as error:
         said = str(error)
     return (
         f"the sandbox does not start ({said}); bubblewrap must be allowed to make user namespaces"

@@ -20,7 +20,7 @@ from typing import Any
 
 from training.contract.errors import DataError
 from training.contract.process.cores import available_cores
-from training.contract.sandbox.confined import Confined, Limits, check_sandbox
+from training.contract.sandbox.confined import Confined, Limits, Nursery, check_sandbox
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -98,28 +98,39 @@ def _judge_all(queue: SimpleQueue[tuple[int, Program]], limits: Limits) -> dict[
 
 
 class _Examiner:
-    """The confined process that runs tests; it is started when first needed, and again after one that did not end."""
+    """The confined processes that run tests and start programs.
+
+    They are started when first needed, and the one for tests again after tests that did not end.
+    """
 
     def __init__(self, limits: Limits) -> None:
-        self._limits, self._tests = limits, None
+        self._limits, self._tests, self._nursery = limits, None, None
 
     _tests: Confined | None
+    _nursery: Nursery | None
 
     def close(self) -> None:
-        """End the process, if it runs."""
+        """End the processes, if they run."""
+        self._close_tests()
+        if self._nursery is not None:
+            self._nursery.close()
+            self._nursery = None
+
+    def _close_tests(self) -> None:
         if self._tests is not None:
-            self._tests.end()
+            self._tests.close()
             self._tests = None
 
     def verdict(self, program: Program) -> Verdict:
         """Return the verdict on one program, in a new process of its own."""
         deadline = time.monotonic() + self._limits.wall_seconds
         start = {"program": program.code, **self._limits.as_settings()}
-        with Confined("candidate", self._limits) as candidate:
+        self._nursery = nursery = self._nursery or Nursery(self._limits)
+        with nursery.program() as candidate:
             sent = candidate.send(_line(start), deadline)
             tests = self._ready(deadline)
             if not (sent and tests.send(_line({"test": program.test, "prelude": program.given}), deadline)):
-                self.close()
+                self._close_tests()
                 return Verdict(False, "the program does not start")
             while (said := tests.receive(deadline)) is not None:
                 message = json.loads(said)  # of the tests' side, which runs no word of the program
@@ -128,29 +139,29 @@ class _Examiner:
                 asked = candidate.send(_line(message["ask"]), deadline)
                 answer = candidate.receive(deadline) if asked else None
                 if answer is None:
-                    return self._gone(candidate, tests, deadline)
+                    late = f"no answer within {self._limits.wall_seconds:g} s"
+                    why = late if time.monotonic() >= deadline else nursery.ending(candidate)
+                    return self._gone(tests, why)
                 tests.send(answer + b"\n", deadline)
             if time.monotonic() >= deadline:
                 why = f"the tests do not end within {self._limits.wall_seconds:g} s"
             else:
                 why = f"the tests gave no verdict: {tests.ending()}"
-            self.close()
+            self._close_tests()
             return Verdict(False, why)
 
     def _ready(self, deadline: float) -> Confined:
         if self._tests is None:
-            self._tests = Confined("examiner", self._limits).__enter__()
+            self._tests = Confined("examiner", self._limits)
             self._tests.send(_line(self._limits.as_settings(endless=True)), deadline)
         return self._tests
 
-    def _gone(self, candidate: Confined, tests: Confined, deadline: float) -> Verdict:
+    def _gone(self, tests: Confined, why: str) -> Verdict:
         """Return the verdict on a program that gives no answer. The tests are told, and decide nothing."""
-        late = time.monotonic() >= deadline
-        why = f"no answer within {self._limits.wall_seconds:g} s" if late else candidate.ending()
         until = time.monotonic() + 1.0
         said = tests.receive(until) if tests.send(_line({"gone": True}), until) else None
         if said is None or "ask" in json.loads(said):  # it is still at work
-            self.close()
+            self._close_tests()
         return Verdict(False, f"the program gave no answer: {why}")
 
 
