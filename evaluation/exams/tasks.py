@@ -254,6 +254,10 @@ def named_config(name: str) -> dict[str, Any]:
     runs_code = load_yaml(entry.yaml_path, resolve_func=False).get("unsafe_code")
     with programs_confined() if runs_code else nullcontext():
         config = load_yaml(entry.yaml_path)
+    if (
+        detector := sys.modules.get("langdetect")
+    ) is not None:  # of IFEval; without a seed its answers differ each time
+        detector.DetectorFactory.seed = 0
     if "class" in config:
         raise RecipeError(f"task={name!r} is code of lm-eval's that reads its own data; it cannot be given rows")
     return {key: value for key, value in config.items() if key not in ("tag", "group", "task_list")}

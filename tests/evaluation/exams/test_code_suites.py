@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import re
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from training.contract.sandbox import judged
 from training.contract.sandbox.code_eval import CodeEval
 from training.contract.sandbox.confined import why_unavailable
 from training.contract.sandbox.judged import Program
+from training.data.exams import task_checks
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.exams.task_checks import check_suite
 from training.data.sources import read_rows
@@ -182,7 +184,7 @@ def test_a_task_that_would_run_an_answer_elsewhere_or_sample_is_refused_when_the
 
 
 def test_tasks_that_compare_texts_or_load_code_eval_are_none_of_these():
-    for task in ("gsm8k_cot", "ifeval", "humaneval", "humaneval_plus", "mbpp", "mbpp_plus", "triviaqa"):
+    for task in ("gsm8k_cot", "humaneval", "humaneval_plus", "mbpp", "mbpp_plus", "triviaqa"):
         check_suite(BenchmarkRecipe(name="a", uri="x.jsonl", kind="generate", task=task))
     with pytest.raises(RecipeError, match="num_fewshot=9; the task has 8 examples of its own"):
         check_suite(BenchmarkRecipe(name="a", uri="x.jsonl", kind="generate", task="gsm8k_cot", num_fewshot=9))
@@ -207,3 +209,83 @@ def test_without_a_sandbox_the_suite_is_refused_with_what_to_install(monkeypatch
             scored(human_eval(), lambda row, _: row["canonical_solution"])
     finally:
         why_unavailable.cache_clear()
+
+
+def without(monkeypatch, *names: str) -> None:
+    """Let these packages be not installed, whether they are or not; and all others be."""
+    find = task_checks.importlib.util.find_spec
+    found = lambda name, of=None: None if name in names else find(name, of) or json.__spec__  # noqa: E731
+    monkeypatch.setattr(task_checks.importlib.util, "find_spec", found)
+
+
+def ifeval(**more: object) -> BenchmarkRecipe:
+    fields = {"question_field": "prompt", "answer_field": "instruction_id_list", "id_field": "key"}
+    uri = "data://benchmarks/ifeval.jsonl.gz"
+    return BenchmarkRecipe(name="a", uri=uri, kind="generate", task="ifeval", **{**fields, **more})
+
+
+def test_a_task_whose_packages_are_missing_is_refused_when_the_recipe_is_read(monkeypatch):
+    without(monkeypatch, "langdetect", "immutabledict")
+    said = "a: task='ifeval' imports immutabledict, langdetect; install what has them: pip install 'lm-eval[ifeval]'"
+    with pytest.raises(RecipeError, match=re.escape(said)):
+        check_suite(ifeval())
+    without(monkeypatch, "bert_score")
+    with pytest.raises(RecipeError, match=r"imports bert_score; .*: pip install bert_score$"):  # no extra has it
+        check_suite(BenchmarkRecipe(name="a", uri="x.jsonl", kind="generate", task="norsumm_nno_p0", num_fewshot=0))
+
+
+def test_a_task_whose_data_of_nltk_are_missing_is_refused_when_the_recipe_is_read(monkeypatch, tmp_path):
+    """lm-eval would fetch them."""
+    without(monkeypatch)
+    monkeypatch.setattr("nltk.data.path", [str(tmp_path)])
+    with pytest.raises(
+        RecipeError, match=r"tokenizers/punkt_tab of NLTK's data, .*: python -m nltk.downloader punkt_tab$"
+    ):
+        check_suite(ifeval())
+    (tmp_path / "tokenizers" / "punkt_tab").mkdir(parents=True)
+    check_suite(ifeval())
+
+
+def test_imports_that_a_module_does_without_are_not_required(tmp_path):
+    (tmp_path / "utils.py").write_text(
+        "import beside, json\ntry:\n    import absent_a\nexcept ImportError:\n    absent_a = None\n"
+        "def f():\n    import absent_b\n"
+    )
+    (tmp_path / "beside.py").write_text("from further import x\n")
+    (tmp_path / "further.py").write_text(
+        "try:\n    import absent_c.d\nexcept ImportError as error:\n    raise ValueError from error\n"
+    )
+    modules = task_checks._modules([str(tmp_path / "utils.f")])
+    assert [path.stem for path in modules] == ["utils", "beside", "further"]
+    found = {name for path in modules for name in task_checks._imported(ast.parse(path.read_bytes()).body)}
+    assert found == {"beside", "json", "further", "absent_c"}
+
+
+@pytest.mark.data
+def test_ifeval_is_scored_by_its_own_verifiers():
+    pytest.importorskip("langdetect")
+    pytest.importorskip("immutabledict")
+    if not task_checks._is_in_nltk("tokenizers/punkt_tab"):
+        pytest.skip("NLTK's punkt_tab is not on this machine")
+    from lm_eval.tasks.ifeval.instructions_registry import INSTRUCTION_DICT
+
+    def say(row: dict, number: int) -> str:
+        return f"<<Résumé>>\n* one\n* two\n[x] [y] *a* *b* *c*\n{'word ' * 40 * (number % 20)}\nP.S. {row['prompt']}"
+
+    def follows(row: dict, said: str) -> bool:
+        for name, given in zip(row["instruction_id_list"], row["kwargs"], strict=True):
+            rule = INSTRUCTION_DICT[name](name)
+            rule.build_description(**given)
+            if "prompt" in (rule.get_instruction_args() or {}):
+                rule.build_description(prompt=row["prompt"])
+            if not (said.strip() and rule.check_following(said)):
+                return False
+        return True
+
+    suite = ifeval()
+    result, rows = scored(suite, say), [item.row for item in read_exam(suite, {}).items]
+    assert {name for row in rows for name in row["instruction_id_list"]} == set(INSTRUCTION_DICT)
+    expected = [follows(row, say(row, number)) for number, row in enumerate(rows)]
+    assert [sample["correct"] for sample in result.samples] == expected
+    assert 0 < sum(expected) < len(rows)
+    assert sys.modules["langdetect"].DetectorFactory.seed == 0  # or a language would be guessed by drawing

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import importlib.metadata
+import importlib.util
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,6 +18,7 @@ from training.data.exams.generation import check_generation
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.exams.task_files import _given, _metrics, check_own_task
 
+NLTK_DATA = re.compile(rb"""nltk\.data\.find\(["']([\w/.-]+)["']\)""")
 EVALUATORS = (b"parse_expr(", b"parse_latex(", b" eval(", b"exec(")
 
 
@@ -25,6 +29,7 @@ def check_suite(suite: BenchmarkRecipe) -> None:
     all_of(
         partial(check_own_task, fields),
         partial(check_confined, suite),
+        partial(_check_installed, suite, whole),
         partial(check_generation, suite.name, whole),
         partial(_check_examples, suite, whole),
     )
@@ -72,11 +77,72 @@ def _check_examples(suite: BenchmarkRecipe, whole: Mapping[str, Any]) -> None:
 
 def _sources(config: Mapping[str, Any]) -> Iterator[bytes]:
     """Yield the source of each module of lm-eval whose function sees answers, and of those beside it that it names."""
-    for named in [config.get("process_results"), *_metrics(config)]:
-        place = Path(named.rpartition(".")[0] + ".py") if isinstance(named, str) and os.path.isabs(named) else None
-        if place is not None and place.is_file():
-            source = place.read_bytes()
-            yield source
-            for other in sorted(place.parent.glob("*.py")):
-                if other != place and re.search(rb"import.*\b%s\b|\b%s import" % ((other.stem.encode(),) * 2), source):
-                    yield other.read_bytes()
+    return map(Path.read_bytes, _modules([config.get("process_results"), *_metrics(config)]))
+
+
+def _modules(named: Iterable[Any]) -> list[Path]:
+    """Return the files of the functions of lm-eval's tasks that are named, and of all modules beside that they import.
+
+    A function is named by the path of its module's file with its own name in place of the suffix.
+    """
+    texts = (one for one in named if isinstance(one, str) and os.path.isabs(one))
+    found = [path for path in dict.fromkeys(Path(one.rpartition(".")[0] + ".py") for one in texts) if path.is_file()]
+    for path in found:  # the list grows during the loop
+        source = path.read_bytes()
+        for other in sorted(path.parent.glob("*.py")):
+            if other not in found and re.search(rb"import.*\b%s\b|\b%s import" % ((other.stem.encode(),) * 2), source):
+                found.append(other)
+    return found
+
+
+def _check_installed(suite: BenchmarkRecipe, whole: Mapping[str, Any]) -> None:
+    """Raise RecipeError if the functions of lm-eval's task import what is not installed, or need data of NLTK's."""
+    modules = _modules(_texts_in(whole))
+    names = {name for path in modules for name in _imported(ast.parse(path.read_bytes()).body)}
+    if lacking := sorted(name for name in names if importlib.util.find_spec(name) is None):
+        raise RecipeError(
+            f"{suite.name}: task={suite.task!r} imports {', '.join(lacking)}; install what has them:"
+            f" pip install {_extra_with(lacking) or ' '.join(lacking)}"
+        )
+    wanted = {one.decode() for path in modules for one in NLTK_DATA.findall(path.read_bytes())}
+    if lacking := sorted(one for one in wanted if not _is_in_nltk(one)):
+        raise RecipeError(
+            f"{suite.name}: task={suite.task!r} reads {', '.join(lacking)} of NLTK's data, which this machine lacks;"
+            f" set NLTK_DATA, or: python -m nltk.downloader {' '.join(os.path.basename(one) for one in lacking)}"
+        )
+
+
+def _texts_in(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    for one in value.values() if isinstance(value, Mapping) else value if isinstance(value, list) else ():
+        yield from _texts_in(one)
+
+
+def _imported(body: Iterable[ast.stmt]) -> Iterator[str]:
+    """Yield the first names of what a module imports when it is imported itself, where it does not do without."""
+    for one in body:
+        if isinstance(one, ast.Import):
+            yield from (name.name.partition(".")[0] for name in one.names)
+        if isinstance(one, ast.ImportFrom) and one.module and not one.level:
+            yield one.module.partition(".")[0]
+        if isinstance(one, ast.Try) and all(isinstance(handler.body[-1], ast.Raise) for handler in one.handlers):
+            yield from _imported(one.body)
+
+
+def _extra_with(names: Sequence[str]) -> str:
+    """Return lm-eval's extra that has one of these packages, in pip's form; empty if none has."""
+    needed = importlib.metadata.requires("lm_eval") or ()
+    having = (one for one in needed if re.split(r"[^\w.-]", one)[0] in names)
+    extras = sorted(found[1] for one in having if (found := re.search(r"extra == [\"'](.+?)[\"']", one)))
+    return f"'lm-eval[{extras[0]}]'" if extras else ""
+
+
+def _is_in_nltk(name: str) -> bool:
+    import nltk.data
+
+    try:
+        nltk.data.find(name)
+    except LookupError:
+        return False
+    return True
