@@ -254,9 +254,9 @@ LEGACIES = {
         "import sys; sys.setrecursionlimit(10 ** 6); return True",
         "import sys; return sys.getrecursionlimit() > 10000",
     ),
-    "a used up limit of time": (
-        "import time\nwhile time.process_time() < 1.5: pass\nreturn True",
-        "import time\nwhile time.process_time() < 1.5: pass\nreturn time.process_time() > 2.5",
+    "used processor time": (
+        "import time\nwhile time.process_time() < 0.3: pass\nreturn True",
+        "import time; return time.process_time() > 0.25",
     ),
     "a handler of signals": (
         "import signal; signal.signal(signal.SIGXCPU, signal.SIG_IGN); return True",

@@ -3,8 +3,8 @@
 bubblewrap gives it namespaces of its own (users, files, processes, network, IPC), no capability, no environment, no
 other descriptor, a read-only root with the interpreter and one small folder to write in. There is no `/proc`, `/sys` or
 `/dev` but `/dev/null`. seccomp lets through what an interpreter needs. It ends with the process that started it, which
-also limits its elapsed time and the length of its answers. Nothing is weaker where something is missing:
-`why_unavailable` says what, and `Confined` is not started.
+also limits its elapsed time and the length of its answers. Programs are forked from one such process, `Nursery`, each
+in a sandbox of its own. Nothing is weaker where something is missing: `why_unavailable` says what, and none is started.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import sys
 import sysconfig
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,7 +34,7 @@ HOME = "/python"  # where the interpreter stands inside
 NURSERY = "nursery"
 INSIDE = "training/contract/sandbox/inside"
 GIVE_UP_SECONDS = 20.0  # for the first process that is tried
-END_SECONDS = 0.5  # for a process to end by itself
+END_SECONDS = 5.0  # for a process to end by itself
 # The libraries that the interpreter and its extension modules map, as they say when all of them are loaded. Modules for
 # terminals and networks, which the process lacks, need half of the libraries; each that is shown takes a millisecond.
 _LOAD_ALL = """
@@ -170,7 +170,8 @@ class Nursery:
             self._process = subprocess.Popen(
                 command(NURSERY, limits), stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={}
             )
-            self._control.sendall(start.encode())
+            with suppress(OSError):  # it has ended; the first program says why
+                self._control.sendall(start.encode())
 
     def close(self) -> None:
         """End the process with all that it started."""
