@@ -11,11 +11,13 @@ stands the processor time of this process and all that it starts, which depends 
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -25,6 +27,7 @@ from training.contract.process.cores import available_cores
 from training.contract.sandbox.judged import Program, judged
 from training.data.sources import read_rows
 
+SET_SUBREAPER = 36  # of prctl
 HUMAN_EVAL = "data://benchmarks/human_eval.jsonl.gz"
 
 
@@ -75,7 +78,14 @@ def measured(run: Callable[[list[Program]], list[bool]], given: list[Program]) -
 
 
 def processor_seconds() -> float:
-    """Return the processor time of this process and of all that it started and that has ended."""
+    """Return the processor time of this process and of all that it started and that has ended.
+
+    bubblewrap leaves the first process of its namespace behind, so this process takes it on and waits for it.
+    """
+    ctypes.CDLL(None).prctl(SET_SUBREAPER, 1, 0, 0, 0)
+    with suppress(ChildProcessError):
+        while True:
+            os.waitpid(-1, 0)
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 

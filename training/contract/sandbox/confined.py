@@ -220,7 +220,7 @@ class Nursery:
 
 
 def _ended(process: subprocess.Popen[bytes]) -> None:
-    """Wait for a process that was told to end. One that ends by itself hands on what processor time it used."""
+    """Wait for a process that was told to end. Of one that is killed, nobody learns what processor time it used."""
     try:
         process.wait(timeout=END_SECONDS)
     except subprocess.TimeoutExpired:
