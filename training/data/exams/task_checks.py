@@ -139,10 +139,10 @@ def _extra_with(names: Sequence[str]) -> str:
 
 
 def _is_in_nltk(name: str) -> bool:
-    import nltk.data
+    data = importlib.import_module("nltk.data")  # of the task's packages, and none of this project's
 
     try:
-        nltk.data.find(name)
+        data.find(name)
     except LookupError:
         return False
     return True
