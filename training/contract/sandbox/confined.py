@@ -168,7 +168,11 @@ class Nursery:
         self._control.settimeout(GIVE_UP_SECONDS)
         with theirs:
             self._process = subprocess.Popen(
-                command(NURSERY, limits), stdin=theirs, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env={}
+                command(NURSERY, limits),
+                stdin=theirs.fileno(),
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.PIPE,
+                env={},
             )
             with suppress(OSError):  # it has ended; the first program says why
                 self._control.sendall(start.encode())
