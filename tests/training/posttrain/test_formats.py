@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from tests.training.posttrain import tiny
 from tests.training.posttrain.row_forms import FORMS
 from training.data.sources import read_rows
 from training.posttrain.rows import forms
+from training.posttrain.rows.given import Given, endings_told
 from training.posttrain.rows.messages import Fields, MalformedRow, Unusable
 from training.posttrain.rows.sorting import read_jsonl
-from training.posttrain.rows.source import read_row
+from training.posttrain.rows.source import MOST_REASONS, read_row, read_source
 from training.posttrain.source_settings import TextSourceRecipe
 
 
@@ -55,6 +58,27 @@ def test_answers_lose_the_marker_that_their_source_names_and_nothing_else():
     assert (plain.made[1]["content"], plain.endings) == ("a </s>", ("</s>",))
     assert read({"completion": "<|end|>"}, end_marker="<|end|>").reason == "empty_answer"
     assert read({"completion": "b"}, end_marker="<|end|>").endings == ("",)
+    call = {"role": "assistant", "content": "</s>", "tool_calls": [{"name": "f", "arguments": {}}]}
+    called = read_row(
+        "0", {"messages": [{"role": "user", "content": "q"}, call]}, source(end_marker="</s>"), forms.read_messages
+    )
+    assert (called.reason, called.made[1]["content"]) == ("", "")
+
+
+def test_a_source_says_of_its_end_marker_that_some_answers_lack_it_and_nothing_if_all_have_it():
+    asked, all_, some = source(end_marker="</s>"), Given(), Given()
+    all_.endings.update({"</s>": 3})
+    some.endings.update({"</s>": 2, "": 1})
+    assert list(endings_told(asked, all_)) == []
+    assert list(endings_told(asked, some)) == ["rows.jsonl: 2 of 3 answers end in the end_marker '</s>', others do not"]
+
+
+def test_each_of_the_first_hundred_reasons_of_a_source_is_told_and_further_ones_together(tmp_path):
+    rows = [{"prompt": "q", "answer": "a", f"x{number}": 1} for number in range(MOST_REASONS + 2)]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, [*rows, rows[0]])))
+    asked = source(uri=str(tmp_path / "a.jsonl"), format="prompt_answer")
+    reasons = [one.reason for one in read_source(asked, forms.read_prompt_answer, {})]
+    assert reasons == [*(f"unread_field:x{number}" for number in range(100)), "other", "other", "unread_field:x0"]
 
 
 class Odd(dict):
@@ -122,6 +146,7 @@ def test_a_row_without_its_fields_says_which(row, reason, damaged):
             "system_message_inside",
         ),
         ([{"role": "root", "content": "q"}], "unknown_role"),
+        ([{"role": "tool", "content": "3", "tool_call_id": "call_1"}], "tool_result_of_another_call"),
         ("text", "messages_are_not_a_list"),
     ],
 )
@@ -217,6 +242,12 @@ def test_pairs_in_the_forms_of_published_files():
     }
     made = [forms.read_chosen_rejected(Fields(row), source()) for row in (llama_factory, text, whole)]
     assert made[0] == made[1] == made[2]
+
+
+def test_a_prompt_with_a_system_message_behind_its_question_is_no_prompt():
+    prompt = [tiny_message("user", "q"), tiny_message("system", "s")]
+    with pytest.raises(Unusable, match="system_message_inside"):
+        forms.read_chosen_rejected(Fields({"prompt": prompt, "chosen": "a", "rejected": "b"}), source())
 
 
 def tiny_message(role, content):

@@ -79,7 +79,7 @@ def read_source(source: TextSourceRecipe, reader: Reader, settings: Mapping[str,
     reasons = set[str]()
     for number, row in enumerate(islice(rows, source.limit or None)):
         record = read_row(f"{label(source.uri)}#{number:07d}", row, source, reader)
-        if len(reasons) == MOST_REASONS and record.reason not in reasons:
+        if len(reasons) >= MOST_REASONS and record.reason not in reasons:
             record = replace(record, reason=record.reason and "other")
         reasons.add(record.reason)
         yield record
