@@ -31,6 +31,12 @@ from training.data.sources import read_rows
 
 needs_sandbox = pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
 WRONG = "    return None\n"
+SENTENCES = {
+    "de": "Das ist ein ganzer deutscher Satz, wie jeder sehen kann.",
+    "it": "Questa è una frase intera in italiano, come tutti possono vedere.",
+    "pt": "Esta é uma frase inteira em português, como todos podem ver.",
+    "ru": "Это целое предложение на русском языке, как каждый видит.",
+}
 
 
 def human_eval(**more: object) -> BenchmarkRecipe:
@@ -269,23 +275,44 @@ def test_ifeval_is_scored_by_its_own_verifiers():
         pytest.skip("NLTK's punkt_tab is not on this machine")
     from lm_eval.tasks.ifeval.instructions_registry import INSTRUCTION_DICT
 
-    def say(row: dict, number: int) -> str:
-        return f"<<Résumé>>\n* one\n* two\n[x] [y] *a* *b* *c*\n{'word ' * 40 * (number % 20)}\nP.S. {row['prompt']}"
+    suite, seen = ifeval(), set[tuple[str, bool]]()
+    rows = [item.row for item in read_exam(suite, {}).items]
 
     def follows(row: dict, said: str) -> bool:
+        found = []
         for name, given in zip(row["instruction_id_list"], row["kwargs"], strict=True):
             rule = INSTRUCTION_DICT[name](name)
             rule.build_description(**given)
             if "prompt" in (rule.get_instruction_args() or {}):
                 rule.build_description(prompt=row["prompt"])
-            if not (said.strip() and rule.check_following(said)):
-                return False
-        return True
+            found.append(bool(said.strip() and rule.check_following(said)))
+            seen.add((name, found[-1]))
+        return all(found)
 
-    suite = ifeval()
-    result, rows = scored(suite, say), [item.row for item in read_exam(suite, {}).items]
-    assert {name for row in rows for name in row["instruction_id_list"]} == set(INSTRUCTION_DICT)
-    expected = [follows(row, say(row, number)) for number, row in enumerate(rows)]
-    assert [sample["correct"] for sample in result.samples] == expected
-    assert 0 < sum(expected) < len(rows)
+    for say in (many_forms, first_instruction, lambda *_: "No."):
+        expected = [follows(row, say(row, number)) for number, row in enumerate(rows)]
+        assert [sample["correct"] for sample in scored(suite, say).samples] == expected
+    assert seen == {(name, obeyed) for name in INSTRUCTION_DICT for obeyed in (False, True)}
     assert sys.modules["langdetect"].DetectorFactory.seed == 0  # or a language would be guessed by drawing
+
+
+def many_forms(row: dict, number: int) -> str:
+    """An answer in which many instructions are followed, by chance or not."""
+    return f"<<Résumé>>\n* one\n* two\n[x] [y] *a* *b* *c*\n{'word ' * 40 * (number % 20)}\nP.S. {row['prompt']}"
+
+
+def first_instruction(row: dict, _: int) -> str:
+    """An answer made to follow the first instruction of an item, of the kinds that others do not follow by chance."""
+    given = row["kwargs"][0]
+    first = [f"{given.get('first_word')} it is" if n == given.get("nth_paragraph") else "x" for n in range(1, 20)]
+    made = {
+        "keywords:forbidden_words": "Certainly not.",
+        "length_constraints:nth_paragraph_first_word": "\n\n".join(first[: given.get("num_paragraphs")]),
+        "detectable_format:json_format": '{"a": 1}',
+        "combination:repeat_prompt": f"{given.get('prompt_to_repeat')} So be it.",
+        "change_case:english_capital": "THIS IS A WHOLE SENTENCE IN ENGLISH, AS EVERYONE CAN SEE.",
+        "change_case:english_lowercase": "this is a whole sentence in english, as everyone can see.",
+        "startend:quotation": '"It is so."',
+        "language:response_language": SENTENCES.get(given.get("language"), ""),
+    }
+    return made.get(row["instruction_id_list"][0], "x")
