@@ -278,7 +278,7 @@ def test_rows_that_repeat_a_withdrawn_one_are_withdrawn_with_it_or_named(with_ro
     recipe = root / "recipes" / "withdrawals.yaml"
     text = recipe.read_text("utf-8")
     recipe.unlink()
-    recipe.write_text(f"{text}withdrawals: {{duplicates: {policy}}}\n", "utf-8")
+    recipe.write_text(text.replace("duplicates: cluster", f"duplicates: {policy}"), "utf-8")
     told = pedigree("takedown", "--document", "said.jsonl#0000002", *WHY, "--dry-run", root=root).answer
     gone, named = ({row["id"] for row in told[name]} for name in ("asked_rows", "rows"))
     twins = ({"said.jsonl#0000002"}, {"more.jsonl#0000002"})

@@ -197,8 +197,8 @@ class Holding:
 
     def pages(self, number: int, *, cluster: bool) -> np.ndarray:
         """Return all pages of the request in a snapshot."""
-        more = [np.fromiter(self.clusters[number], np.int64)] if cluster else []
-        return np.unique(np.concatenate([*(found[number] for found in self.by_target), *more]))
+        more = np.fromiter(self.clusters[number] if cluster else (), np.int64)
+        return np.unique(np.concatenate([*(found[number] for found in self.by_target), more]))
 
 
 def held(root: Path, asked: Asked) -> tuple[Asked, Holding]:
