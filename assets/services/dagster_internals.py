@@ -108,11 +108,16 @@ def spare_databases() -> None:
 
 
 def _kept(create_engine: Callable[..., Engine]) -> Callable[..., Engine]:
-    """Return `create_engine`, which returns the same engine for the same database."""
+    """Return `create_engine`, which returns the same engine for the same one of the last 64 databases.
+
+    Each run has a database of its own, and a process may see thousands of them.
+    """
     engines: dict[str, Engine] = {}
 
     def engine_of(address: str, **options: Any) -> Engine:
         if address not in engines:
+            if len(engines) == 64:
+                del engines[next(iter(engines))]
             engines[address] = create_engine(address, **options)
         return engines[address]
 
