@@ -196,9 +196,10 @@ proofs: env ## prove on the real crawl what trace and takedown promise; ARGS="--
 faults: env ## kill single processes of every kind and check what is left; a ledger adds up
 	$(BIN)/python -m benchmarks.faults $(ARGS)
 
-kills: env ## kill pretrainings 200 times and compare every bit; stopped, it goes on where it was
+kills: env ## kill pretrainings 200 times, and 20 around kept steps, and compare every bit
 	$(BIN)/python -m benchmarks.kills --kills 160 --folder runs/kills $(ARGS)
 	$(BIN)/python -m benchmarks.kills --kills 40 --processes 2 --steps 100 --folder runs/kills $(ARGS)
+	$(BIN)/python -m benchmarks.kept_kills
 
 parallel: env ## compare training spread over 2 to 4 processes in every way with one process
 	$(BIN)/python -m benchmarks.parallel $(ARGS)
