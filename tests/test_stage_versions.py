@@ -50,6 +50,10 @@ UNDECLARED = {
     "markupsafe": ("escapes text for HTML, with jinja2", {"scaling", "learning_curves", "card"}),
     "triton": ("is locked with torch, whose version is declared", {"adopt", "pretrain", "doremi", "extend", "card"}),
     "torchao": ("fp8 only; its version is in the numerics class", {"pretrain", "extend"}),
+    "nltk": (
+        "is asked whether it has the data that a task reads, when the recipe is read",
+        {"watched_items", "evaluate", "score_step"},
+    ),
     # Reached by an import of which these stages use another part.
     "plotly": ("draws the scaling ladder's page, which these stages do not", {"learning_curves", "card"}),
     "torch": (

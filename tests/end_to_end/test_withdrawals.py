@@ -177,6 +177,7 @@ def test_a_takedown_that_cannot_finish_leaves_everything_as_it_was_and_says_so(m
     for index in ("provenance_index", "text_index"):  # so that nothing is left to rebuild
         ran = pedigree("run", str(made.parent / "withdrawals.yaml"), "--until", index, root=place)
         assert ran.code == 0, ran.errors
+    Tracking("", place).flush(180)
     before = files_of(place)  # whoever closes a file ends its process's locks of it
     with closing(sqlite3.connect(place / "notes.db")) as database:
         database.execute("BEGIN IMMEDIATE")
