@@ -155,6 +155,8 @@ def stand_in_models(recipe: Recipe, like: Recipe, root: Path) -> None:
         files = artifact.manifest(folder, [*names, "stands_in.txt"])
         own = {"partition": cell.partition, "recipe": recipe.name, "fingerprint": cell.fingerprint}
         made = {"settings": cell.settings, "inputs": _inputs(comparison, cell.inputs), "files": files}
-        _commit(comparison, cell, stood_for.record | own | made | {"digest": artifact.digest_of_files(files)})
+        digest = artifact.digest_of_files(files)
+        committed = _commit(comparison, cell, stood_for.record | own | made | {"digest": digest})
         where = {"asset": asset, "partition": cell.partition, "fingerprint": cell.fingerprint}
-        tracking.stage_run("stood-in", **where, tags={"recipe_digest": "d"}).finish("FINISHED")
+        tags = {"recipe_digest": "d", "digest": digest, "record_digest": committed.record_digest}
+        tracking.stage_run("stood-in", **where, tags=tags).finish("FINISHED")
