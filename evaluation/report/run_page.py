@@ -183,7 +183,7 @@ def contamination_suites(records: Sequence[Record]) -> dict[str, Any]:
 
 
 def leak_effects(records: Sequence[Record]) -> dict[str, dict[str, Any]]:
-    """Return by suite what reading its leaked items did, as it is after the last kept step of the base model.
+    """Return, by exam suite, how reading leaked items changed the base model's answers up to its last kept step.
 
     Suites without a leaked item are left out; empty if the model's steps were not scored.
     """

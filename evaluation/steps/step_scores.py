@@ -42,7 +42,6 @@ def run(job: Job, work: Work) -> Outcome:
 
 def _scored(job: Job, work: Work, *, is_first: bool) -> Outcome:
     """Score the kept step. All processes of the job work together; the first writes."""
-
     from evaluation.exams.tasks import asked_exam
 
     recipe = job.settings_as(EvaluationRecipe, "evaluation")

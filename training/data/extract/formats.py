@@ -104,7 +104,7 @@ def _plain(body: bytes) -> str:
 
 
 def _lines(body: bytes) -> str:
-    """Return the bytes of a text file as text, without blanks on lines that hold nothing else.
+    """Return the text of a text file's bytes; lines of nothing but blanks become empty.
 
     Rules that count lines would take them for repeated ones.
     """

@@ -58,7 +58,10 @@ def main() -> None:
 
 
 def _start(given: list[int], filter_bytes: bytes, scratch_bytes: int) -> None:
-    """Fork twice: namespaces of processes hold for the children of the process that asks for them."""
+    """Start a program in namespaces of its own.
+
+    Forked twice, because a new namespace of processes holds the children of the process that asked for it.
+    """
     between = os.fork()
     if between:
         if code := os.waitstatus_to_exitcode(os.waitpid(between, 0)[1]):
@@ -103,7 +106,7 @@ def _end_all() -> None:
 
 
 def _ended() -> int:
-    """Return how the program ended: its exit code, 128 and a signal's number added; -1 if it runs after a second."""
+    """Return the program's exit code, or 128 plus the number of its signal; -1 if it still runs after a second."""
     until = time.monotonic() + 1.0
     while time.monotonic() < until:
         found, status = os.waitpid(-1, os.WNOHANG)
