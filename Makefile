@@ -41,7 +41,7 @@ IMPORTED := training.generate.model_folder, evaluation.exams.harness, assets.run
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help env demo test test-all test-group attack dev docs lint types bench tutorial exports ray postgres kubernetes s3 dg faults kills parallel ceiling-chain soak lock sbom audit seams proofs clean
+.PHONY: help env demo test test-all test-group attack dev docs lint types bench tutorial exports ray slurm postgres kubernetes s3 dg faults kills parallel ceiling-chain soak lock sbom audit seams proofs clean
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' Makefile
@@ -67,17 +67,17 @@ demo: env ## from generated crawl to an evaluated model, on this machine
 	$(BIN)/pedigree demo
 
 # Tests never reach a model hub; what they need they make.
-test test-all test-group attack ray postgres kubernetes s3: export HF_HUB_OFFLINE = 1
-test test-all test-group attack ray postgres kubernetes s3: export HF_DATASETS_OFFLINE = 1
-test test-all test-group attack ray postgres kubernetes s3: export TRANSFORMERS_OFFLINE = 1
-test test-all test-group attack ray postgres kubernetes s3: export TOKENIZERS_PARALLELISM = false
+test test-all test-group attack ray slurm postgres kubernetes s3: export HF_HUB_OFFLINE = 1
+test test-all test-group attack ray slurm postgres kubernetes s3: export HF_DATASETS_OFFLINE = 1
+test test-all test-group attack ray slurm postgres kubernetes s3: export TRANSFORMERS_OFFLINE = 1
+test test-all test-group attack ray slurm postgres kubernetes s3: export TOKENIZERS_PARALLELISM = false
 # Waiting threads sleep: tests run several processes on few cores.
-test test-all test-group attack ray postgres kubernetes s3: export OMP_WAIT_POLICY = PASSIVE
+test test-all test-group attack ray slurm postgres kubernetes s3: export OMP_WAIT_POLICY = PASSIVE
 # OpenBLAS's waiting threads spin. Without them a fit of a small scaling law takes half the processor time.
-test test-all test-group attack ray postgres kubernetes s3: export OPENBLAS_NUM_THREADS = 1
+test test-all test-group attack ray slurm postgres kubernetes s3: export OPENBLAS_NUM_THREADS = 1
 PYTEST = $(BIN)/python -m pytest -q --numprocesses 4 --durations 15 --dist loadfile --no-loadscope-reorder
-test: env ## run the tests of the product; ARGS= goes to pytest
-	$(PYTEST) tests $(ARGS)
+test: env ## run the tests of the product; GROUP="chains dg" adds groups; ARGS= goes to pytest
+	$(PYTEST) tests $(if $(filter command,$(origin GROUP)),$(GROUP:%=--group %)) $(ARGS)
 
 test-all: env ## run these and the groups of tests/groups.toml, then `make attack`
 	$(PYTEST) tests --all $(ATTACKS:%=--ignore %) $(ARGS)
@@ -89,9 +89,11 @@ test-group: env ## run groups of tests/groups.toml; GROUP="benchmarks dg"
 
 # Withdrawals, forgeries, "clean", results of runs, cards and bills; tests/attacks has promotions, records and stores.
 ATTACKS := tests/attacks tests/assets/answers/takedown tests/assets/test_pipes.py tests/assets/graph/test_bill.py \
+	tests/assets/commands/test_local_paths.py tests/assets/materialize/test_early.py tests/assets/run/test_result.py \
 	tests/cluster/test_slurm_jobs.py tests/evaluation/contamination tests/evaluation/hub \
 	$(patsubst %,tests/end_to_end/test_%.py,takedown withdrawals attest forgeries one_result addresses card_counts) \
-	tests/training/contract/test_model_files.py tests/training/data/exams
+	tests/resources/test_energy.py tests/resources/test_slurm_scripts.py tests/training/contract/files/test_foreign.py \
+	tests/training/contract/test_model_files.py tests/training/data/exams tests/training/data/test_address_lists.py
 attack: env ## attack the project's own guards, in the long form; ARGS= goes to pytest
 	$(BIN)/python -m pytest -q --numprocesses 2 --dist loadfile --durations 15 $(ATTACKS) --all --long $(ARGS)
 
@@ -151,6 +153,10 @@ $(OTHERS)/ray/.stamp: $(STAMP)
 ray: env $(OTHERS)/ray/.stamp ## run ranks on a Ray cluster of three virtual nodes (Linux, root); ARGS= goes to pytest
 	$(OTHERS)/ray/bin/python -m pytest -q --durations 15 tests/cluster/test_ranks_on_ray.py $(ARGS)
 
+SLURM := $(patsubst %,tests/cluster/test_%.py,chain_on_slurm stages_on_slurm slurm_jobs fan_outs nodes_apart)
+slurm: env ## run jobs, stages and the chain on a Slurm of Debian's packages, whose nodes are namespaces (Linux, root); ARGS= goes to pytest
+	$(BIN)/python -m pytest -q --durations 15 --all $(SLURM) $(ARGS)
+
 # The same, with the packages of PostgreSQL beside them.
 $(OTHERS)/postgres/.stamp: $(STAMP)
 	$(BIN)/python -m venv --clear $(@D)
@@ -162,15 +168,20 @@ $(OTHERS)/postgres/.stamp: $(STAMP)
 postgres: env $(OTHERS)/postgres/.stamp ## keep Dagster's runs in a real PostgreSQL, which Debian's package brings; ARGS= goes to pytest
 	$(OTHERS)/postgres/bin/python -m pytest -q --durations 15 tests/cluster/test_team_on_postgres.py $(ARGS)
 
-# The same, with moto's server beside them. Its packages leave those of the lock as they are.
+# The same, with moto's server and Azurite beside them, and what `--root az://` and `--root gs://` need. They leave the
+# packages of the lock as they are.
 $(OTHERS)/s3/.stamp: $(STAMP)
 	$(BIN)/python -m venv --clear $(@D)
 	$(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > $(@D)/environment.pth
 	mv $(@D)/environment.pth $(@D)/lib/python3*/site-packages/
-	$(OTHER_PIP) "moto[server]==5.2.5" "botocore==$$(sed -n 's/^botocore==\([0-9.]*\).*/\1/p' requirements/lock.txt)"
+	$(OTHER_PIP) "moto[server]==5.2.5" "botocore==$$(sed -n 's/^botocore==\([0-9.]*\).*/\1/p' requirements/lock.txt)" \
+		$$(sed -n 's/^\(gcs\|azure\) = \["\(.*\)"\]/\2/p' pyproject.toml)
+	command -v npm >/dev/null && npm install --silent --prefix $(@D) azurite@3.35.0 || echo "no npm, so no Azurite"
 	@touch $@
 
-s3: env $(OTHERS)/s3/.stamp ## keep a root in S3 of moto's server and of Debian's Ceph; ARGS= goes to pytest
+s3: export PEDIGREE_TEST_TESTBENCH = $(TESTBENCH)
+s3: export PATH := $(abspath $(OTHERS)/s3/node_modules/.bin):$(PATH)
+s3: env $(OTHERS)/s3/.stamp ## keep a root in stores: moto, Ceph, Azurite, Google's test bench (TESTBENCH=PYTHON); ARGS= goes to pytest
 	$(OTHERS)/s3/bin/python -m pytest -q --durations 15 tests/cluster/test_root_in_a_store.py $(ARGS)
 
 kubernetes: export PEDIGREE_TEST_KUBECONFIG = $(KUBECONFIG)

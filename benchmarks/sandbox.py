@@ -11,14 +11,13 @@ stands the processor time of this process and all that it starts, which depends 
 from __future__ import annotations
 
 import argparse
-import ctypes
 import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -27,7 +26,6 @@ from training.contract.process.cores import available_cores
 from training.contract.sandbox.judged import Program, judged
 from training.data.sources import read_rows
 
-SET_SUBREAPER = 36  # of prctl
 HUMAN_EVAL = "data://benchmarks/human_eval.jsonl.gz"
 
 
@@ -78,14 +76,7 @@ def measured(run: Callable[[list[Program]], list[bool]], given: list[Program]) -
 
 
 def processor_seconds() -> float:
-    """Return the processor time of this process and of all that it started and that has ended.
-
-    bubblewrap leaves the first process of its namespace behind, so this process takes it on and waits for it.
-    """
-    ctypes.CDLL(None).prctl(SET_SUBREAPER, 1, 0, 0, 0)
-    with suppress(ChildProcessError):
-        while True:
-            os.waitpid(-1, 0)
+    """Return the processor time of this process and of all that it started and that has ended."""
     times = os.times()
     return times.user + times.system + times.children_user + times.children_system
 
@@ -110,6 +101,8 @@ def main(argv: list[str] | None = None) -> int:
         os.environ["HF_ALLOW_CODE_EVAL"] = "1"
         metric = evaluate.load(str(options.peers / "code_eval"))
         ways["code_eval"] = lambda some: by_code_eval(metric, some)
+    side_by_side = {f"{cores} at once": cores for cores in {available_cores()} - {1}}
+    ways |= {name: partial(by_sandbox, at_once=cores) for name, cores in side_by_side.items()}
     by_sandbox(given[:1])  # whether there is one
     found: dict[str, list[Round]] = {name: [] for name in ways}
     for _ in range(options.pairs):
@@ -125,9 +118,12 @@ def main(argv: list[str] | None = None) -> int:
         f"a program costs {more} ms beyond the interpreter's start, {used} processor ms; {len(given)} programs,"
         f" n = {options.pairs}"
     )
-    cores = available_cores()
-    side = measured(lambda some: by_sandbox(some, at_once=cores), given)
-    print(f"{cores} at once: {side.elapsed:.1f} ms for a program, {side.processor:.1f} processor ms")
+    each = {at_once: found[name] for name, at_once in side_by_side.items()} | {1: found["sandbox"]}
+    for at_once, rounds in sorted(each.items()):
+        seconds, used = (
+            spread([getattr(one, unit) * len(given) / 1000 for one in rounds]) for unit in ("elapsed", "processor")
+        )
+        print(f"all {len(given)} programs, {at_once} at once: {seconds} s, {used} processor s")
     if options.peers:
         ratios = [ours.elapsed / peer.elapsed for ours, peer in zip(found["sandbox"], found["code_eval"], strict=True)]
         print(f"sandbox ÷ code_eval: {spread(ratios)}")

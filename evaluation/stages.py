@@ -9,8 +9,22 @@ from typing import TYPE_CHECKING, Any
 from evaluation.contamination.taught_by import taught_by
 from evaluation.contamination.trained_on import data_of
 from evaluation.decision.answers import MODELS
+from training.contract.model_files import model_digest
 from training.contract.records import RecipeError, all_of, unknown_names
-from training.contract.scopes import KEPT_STEPS, asks_for, begins_with_step, begins_with_whole, last_model
+from training.contract.scopes import (
+    AVERAGED_MODEL,
+    CHOSEN_MODEL,
+    KEPT_STEPS,
+    QUANTIZED_MODEL,
+    QUANTIZED_SCORES,
+    WHOLE,
+    asks_for,
+    begins_with_step,
+    begins_with_whole,
+    is_replaced,
+    last_model,
+    last_trained,
+)
 from training.contract.stage import Asset, Input, Stage
 from training.contract.user_input.places import local_path
 from training.data.exams.settings import ASKED_BY_HARNESS, BenchmarkRecipe
@@ -18,10 +32,12 @@ from training.data.exams.task_checks import check_suite
 from training.data.exams.task_files import asked_and_scored
 from training.data.sections import sections, with_data
 from training.order.settings import MixtureRecipe
+from training.posttrain.align.watch_settings import AlignWatchRecipe
 from training.pretrain.stages.held_out_needed import held_out_asked, held_out_there
 from training.pretrain.watch.divisors import DIVISORS
 from training.pretrain.watch.keep_settings import KeepRecipe
 from training.pretrain.watch.settings import WatchRecipe
+from training.quantize.settings import QuantizeRecipe
 from training.recipe.settings.automation import AutomationRecipe
 from training.recipe.settings.evaluation import (
     JUDGES_CONTAMINATION,
@@ -30,6 +46,7 @@ from training.recipe.settings.evaluation import (
     EvaluationRecipe,
     TrainedOn,
 )
+from training.recipe.settings.judged_chat import JUDGE_PATH
 from training.recipe.settings.ladder import LadderRecipe
 
 if TYPE_CHECKING:
@@ -39,7 +56,7 @@ MOST_WATCHED_ITEMS = 1000  # of a suite, if the profile's `watch_share` decides 
 
 EVALUATE = Stage(
     name="evaluate",
-    version="26",
+    version="27",
     module="evaluation.exams.scores",
     libraries=("jinja2", "lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("lm-eval",),
@@ -49,7 +66,7 @@ EVALUATE = Stage(
 )
 SCORE_STEP = Stage(
     name="score_step",
-    version="2",
+    version="3",
     module="evaluation.steps.step_scores",
     libraries=EVALUATE.libraries,
     kinds=EVALUATE.kinds,
@@ -57,21 +74,59 @@ SCORE_STEP = Stage(
     distributed=True,
     by_a_model=True,
 )
+CHOOSE = Stage(
+    name="choose",
+    version="1",
+    module="evaluation.steps.choice",
+    libraries=EVALUATE.libraries,
+    kinds=EVALUATE.kinds,
+    gates=EVALUATE.gates,
+    distributed=True,
+    by_a_model=True,
+)
+SCORE_QUANTIZED = Stage(
+    name="score_quantized",
+    version="1",
+    module="evaluation.exams.quantized.scores",
+    libraries=(*EVALUATE.libraries, "torchao"),
+    kinds=EVALUATE.kinds,
+    gates=(*EVALUATE.gates, "max_drop"),
+    by_a_model=True,
+)
 LEARNING_CURVES = Stage(
     name="learning_curves",
-    version="1",
+    version="2",
     module="evaluation.steps.learning_curves",
     libraries=("jinja2",),
     kinds=("json", "html"),
 )
 JUDGE = Stage(
     name="judge",
-    version="15",
+    version="16",
     module="evaluation.exams.judging",
     parts=(("training.posttrain.rewards", "none"),),
     libraries=("lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("json",),
     distributed=True,
+    by_a_model=True,
+)
+JUDGE_CHAT = Stage(
+    name="judge_chat",
+    version="1",
+    module="evaluation.exams.judged.chat",
+    libraries=("tokenizers", "torch", "transformers"),
+    kinds=("json",),
+    by_a_model=True,
+    locations=((JUDGE_PATH,),),
+)
+SAFETY = Stage(
+    name="safety",
+    version="1",
+    module="evaluation.exams.safety.asked",
+    libraries=("tokenizers", "torch", "transformers"),
+    data_files=("exams/safety/*.jsonl",),
+    kinds=("json",),
+    gates=("safety",),
     by_a_model=True,
 )
 CONTAMINATION = Stage(
@@ -87,21 +142,28 @@ CONTAMINATION = Stage(
 )
 CONTAMINATION_REPORT = Stage(
     name="contamination_report",
-    version="9",
+    version="10",
     module="evaluation.contamination.report",
     kinds=("json",),
     gates=("contamination",),
 )
+CHECK_SUITES = Stage(
+    name="check_suites",
+    version="1",
+    module="evaluation.exams.suites.canned_answers",
+    libraries=("jinja2", "lm-eval", "tokenizers", "transformers"),
+    kinds=("lm-eval", "json"),
+)
 WATCHED_ITEMS = Stage(
     name="watched_items",
-    version="2",
+    version="3",
     module="evaluation.exams.watched_items",
     libraries=("jinja2", "lm-eval", "tokenizers", "transformers"),
     kinds=("lm-eval", "json"),
 )
 SCALING = Stage(
     name="scaling",
-    version="12",
+    version="13",
     module="evaluation.report.scaling",
     libraries=("jinja2", "numpy", "plotly", "scipy"),
     kinds=("scipy",),
@@ -109,7 +171,7 @@ SCALING = Stage(
 )
 CARD = Stage(
     name="card",
-    version="36",
+    version="37",
     module="evaluation.hub.card",
     parts=(
         ("training.data.filter.rules", "none"),
@@ -121,17 +183,18 @@ CARD = Stage(
     libraries=("huggingface-hub", "jinja2", "tldextract"),
     kinds=("markdown", "html"),
     # These places do not decide the card: its inputs were made from the files of the snapshots, and of the teacher and
-    # the adopted model, which are known by their digests.
+    # the adopted model, which are known by their digests. It shows no verdict of a judge.
     locations=(
         ("recipe", "snapshots", "paths"),
         ("recipe", "snapshots", "base_url"),
         ("recipe", "pretrain", "distill", "teacher"),
         ("recipe", "adopt", "model"),
+        ("recipe", "judged_chat", "model"),
     ),
 )
 PROMOTE = Stage(
     name="promote",
-    version="12",
+    version="13",
     module="evaluation.decision.gate",
     kinds=("mlflow",),
     gates=("promotion",),
@@ -141,6 +204,19 @@ PROMOTE = Stage(
 
 def _ends_with(recipe: Recipe, *, model: str) -> bool:
     return last_model(recipe) == model
+
+
+def _is_trained_last(recipe: Recipe, *, model: str) -> bool:
+    return last_trained(recipe) == model
+
+
+def _is_not_replaced(recipe: Recipe, *, model: str) -> bool:
+    return not is_replaced(recipe, model)
+
+
+def _is_whole(recipe: Recipe) -> bool:
+    """Whether the base model takes exams as it is at the end of its training."""
+    return begins_with_whole(recipe) and not is_replaced(recipe, "base_model")
 
 
 def _is_base(recipe: Recipe) -> bool:
@@ -166,6 +242,29 @@ def _step_scores(recipe: Recipe, part: str) -> dict[str, Any]:
     return with_data(recipe, {"evaluation": asked})
 
 
+def _choice(recipe: Recipe, part: str) -> dict[str, Any]:
+    """Return the suite by which a model is chosen, and how suites are asked."""
+    del part
+    asked = _without(recipe.evaluation, SAMPLES_ANSWERS, MEASURES_TEXT, JUDGES_CONTAMINATION)
+    suites = tuple(suite for suite in recipe.evaluation.suites if suite.name == recipe.promote.best_by)
+    return with_data(recipe, {"evaluation": replace(asked, suites=suites)})
+
+
+def _check_choice(recipe: Recipe) -> None:
+    """Raise RecipeError if there is nothing to choose from: the last training keeps no step."""
+    section = {"base_model": "pretrain", "sft_model": "sft", "aligned_model": "align"}[last_trained(recipe)]
+    if not asks_for(recipe, f"{section}.keep.is_asked"):
+        raise RecipeError(
+            f"promote.best_by: {recipe.promote.best_by}, and there is no model to choose but the last one; name kept"
+            f" steps in {section}.keep"
+        )
+
+
+def _quantized_scores(recipe: Recipe, part: str) -> dict[str, Any]:
+    """Return what the exams of the other models are asked by, and how much may be lost."""
+    return _scores(recipe, part) | {"limit": {"max_drop": recipe.quantize.max_drop}}
+
+
 def _watched(recipe: Recipe, part: str) -> dict[str, Any]:
     """Return the suites that are asked during the training, the length of its rows, and how their items are drawn."""
     del part
@@ -174,6 +273,13 @@ def _watched(recipe: Recipe, part: str) -> dict[str, Any]:
     number = MOST_WATCHED_ITEMS if watch.items == "auto" else watch.items
     drawn = {"items": number, "seed": watch.seed, "sequence_length": recipe.pretrain.sequence_length}
     return with_data(recipe, {"evaluation": EvaluationRecipe(suites=suites), "drawn": drawn})
+
+
+def _tried(recipe: Recipe, part: str) -> dict[str, Any]:
+    """Return the suites that lm-eval scores."""
+    del part
+    suites = tuple(suite for suite in recipe.evaluation.suites if not suite.harness)
+    return with_data(recipe, {"evaluation": EvaluationRecipe(suites=suites)})
 
 
 def _check_watched(recipe: Recipe) -> None:
@@ -214,6 +320,37 @@ def _judge(recipe: Recipe, part: str) -> dict[str, Any]:
     return with_data(recipe, asked | {"align": recipe.align.without_prompts})
 
 
+def _judged_chat(recipe: Recipe, part: str) -> dict[str, Any]:
+    """Return the questions and the judge. A judge's folder is identified by its digest, not by its path."""
+    from evaluation.exams.judged.judge_folder import judge_folder
+    from evaluation.exams.judged.questions import read_questions
+
+    del part
+    chat = recipe.judged_chat
+    asked = with_data(recipe, {"judged_chat": chat})
+    read_questions(chat, asked)  # before anything is trained
+    if not chat.model:
+        return asked
+    folder = judge_folder(chat.model)
+    return asked | {"judged_chat": replace(chat, model=model_digest(folder)), JUDGE_PATH: str(folder)}
+
+
+def _safety(recipe: Recipe, part: str) -> dict[str, Any]:
+    """Return the limits and the requests."""
+    from evaluation.exams.safety.asked import SETS, read_requests
+
+    del part
+    asked = with_data(recipe, {"safety": recipe.safety})
+    for name in SETS:
+        read_requests(name, getattr(recipe.safety, name), asked)  # before anything is trained
+    return asked
+
+
+def _check_chats(recipe: Recipe, *, asked: str) -> None:
+    if not recipe.sft.data:
+        raise RecipeError(f"{asked}: sft.data names no conversations, so no model here can chat")
+
+
 def _check_suites(recipe: Recipe) -> None:
     all_of(*(partial(check_suite, suite) for suite in recipe.evaluation.suites))
 
@@ -232,7 +369,7 @@ def _unasked(recipe: Recipe, section: EvaluationRecipe) -> dict[str, Any]:
 def _without(section: EvaluationRecipe, *names: tuple[str, ...]) -> EvaluationRecipe:
     """Return the section with the named fields at their defaults, so that no fingerprint contains them."""
     plain = EvaluationRecipe(suites=())
-    return replace(section, **{name: getattr(plain, name) for group in names for name in group})
+    return replace(section, preset="none", **{name: getattr(plain, name) for group in names for name in group})
 
 
 def _contamination(recipe: Recipe, part: str) -> dict[str, Any]:
@@ -270,15 +407,29 @@ def _scaling(recipe: Recipe, part: str) -> dict[str, Any]:
 
 
 def _card(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Return the whole recipe except `automation`, `pretrain.watch` and `keep`, which do not change what is made.
+    """Return the whole recipe but `automation`, `quantize`, what is watched, and `keep`: no other result is of these.
 
     The step with which fine-tuning begins is said to be kept.
     """
     del part
     begin = (recipe.sft.from_step,) if recipe.sft.from_step else ()
     plain = replace(recipe.pretrain, watch=WatchRecipe(), keep=KeepRecipe(steps=begin))
-    return with_data(recipe, {"recipe": replace(recipe, automation=AutomationRecipe(), pretrain=plain)})
+    align = recipe.align if recipe.align.watch.stops else replace(recipe.align, watch=AlignWatchRecipe())
+    shown = replace(recipe, automation=AutomationRecipe(), quantize=QuantizeRecipe(), pretrain=plain, align=align)
+    return with_data(recipe, {"recipe": shown})
 
+
+def _promote(recipe: Recipe, part: str) -> dict[str, Any]:
+    """Return the conditions of a promotion, and whether one is on what was seen of alignment."""
+    asked = {"watched": ["aligned_model"]} if recipe.align.watch.every is not None else {}
+    return sections("promote")(recipe, part) | asked
+
+
+# The models that chat: the last ones of their trainings, or the one that was chosen in place of the last.
+_CHATTING = (
+    *(Input(asset=name, when=partial(_is_not_replaced, model=name)) for name in ("sft_model", "aligned_model")),
+    Input(asset=CHOSEN_MODEL),
+)
 
 ASSETS = (
     Asset(
@@ -295,6 +446,19 @@ ASSETS = (
         inputs=(Input(asset="ladder_model", which="every"),),
         checks=(held_out_asked("ladder"),),
         facts=(held_out_there("ladder_plan", "ladder"),),
+    ),
+    Asset(
+        name="checked_suites",
+        stage=CHECK_SUITES,
+        description=(
+            "What answers made for each suite score, before anything is trained: a suite is refused if no right one"
+            " scores 1, or if wrong, empty or overlong ones score as much."
+        ),
+        group="training_data",
+        scope="section",
+        sections=("evaluation.has_tasks",),
+        settings=_tried,
+        checks=(_check_suites,),
     ),
     Asset(
         name="watched_items",
@@ -318,11 +482,10 @@ ASSETS = (
         scope="recipe",
         settings=_scores,
         inputs=(
-            Input(asset="base_model", when=begins_with_whole),
+            Input(asset="base_model", when=_is_whole),
             Input(asset=KEPT_STEPS, which="sft", when=begins_with_step),
             Input(asset="adopted_model", when=_is_base),
-            Input(asset="sft_model"),
-            Input(asset="aligned_model"),
+            *_CHATTING,
             Input(asset="decontaminated_documents", which="every"),  # held-out documents, and pages for controls
         ),
         checks=(_check_suites,),
@@ -333,9 +496,50 @@ ASSETS = (
         description="Benchmark scores of the base model as it was after a kept step; every answer is kept.",
         group="evaluation",
         scope="step",
+        sections=("pretrain.keep.is_asked",),
         settings=_step_scores,
         inputs=(Input(asset="kept_steps"),),
         checks=(_check_suites,),
+    ),
+    Asset(
+        name=CHOSEN_MODEL,
+        stage=CHOOSE,
+        description=(
+            "The best model of the last training by a suite: one of its kept steps, their average, or the last model. "
+            "It is registered and promoted; its score on that suite is too high on average."
+        ),
+        group="evaluation",
+        scope="section",
+        sections=("promote.best_by",),
+        settings=_choice,
+        inputs=(
+            *(Input(asset=name, when=partial(_is_trained_last, model=name)) for name in MODELS.values()),
+            *(
+                Input(asset=kept, which="every", when=partial(_is_trained_last, model=whole))
+                for kept, whole in WHOLE.items()
+                if whole in MODELS.values()
+            ),
+            Input(asset=AVERAGED_MODEL, when=partial(_is_trained_last, model="base_model")),
+        ),
+        checks=(_check_suites, _check_choice),
+    ),
+    Asset(
+        name=QUANTIZED_SCORES,
+        stage=SCORE_QUANTIZED,
+        description=(
+            "Scores of the last model in small numbers on the items that the last model was asked, what it lost, and "
+            "how fast both write. It is refused if more is lost than the recipe allows."
+        ),
+        group="evaluation",
+        scope="section",
+        sections=("quantize.is_asked",),
+        settings=_quantized_scores,
+        inputs=(
+            Input(asset=QUANTIZED_MODEL),
+            *(Input(asset=name, when=partial(_ends_with, model=name)) for name in (*MODELS.values(), CHOSEN_MODEL)),
+            Input(asset="model_scores"),
+            Input(asset="decontaminated_documents", which="every"),
+        ),
     ),
     Asset(
         name="learning_curves",
@@ -365,12 +569,39 @@ ASSETS = (
         sections=("preferences.data",),
         settings=_judge,
         inputs=(
-            Input(asset="sft_model"),
-            Input(asset="aligned_model"),
+            *_CHATTING,
             Input(asset="reward_model"),
             Input(asset="preference_data"),
             Input(asset="model_scores"),
         ),
+    ),
+    Asset(
+        name="judged_chat",
+        stage=JUDGE_CHAT,
+        description=(
+            "Answers of the SFT and aligned models to questions in turns, with a judge's ratings, and the win rate of "
+            "the aligned model; every verdict is kept."
+        ),
+        group="evaluation",
+        scope="section",
+        sections=("judged_chat.questions",),
+        settings=_judged_chat,
+        inputs=_CHATTING,
+        checks=(partial(_check_chats, asked="judged_chat.questions"),),
+    ),
+    Asset(
+        name="safety_answers",
+        stage=SAFETY,
+        description=(
+            "Which harmful requests the SFT and aligned models answer, and which harmless ones they refuse. No model "
+            "is promoted if the last one is above the recipe's limits."
+        ),
+        group="evaluation",
+        scope="section",
+        sections=("safety.is_asked",),
+        settings=_safety,
+        inputs=_CHATTING,
+        checks=(partial(_check_chats, asked="safety"),),
     ),
     Asset(
         name="data_contamination",
@@ -437,6 +668,7 @@ ASSETS = (
             Input(asset="prompt_data"),
             Input(asset="reward_model"),
             Input(asset="aligned_model"),
+            Input(asset=CHOSEN_MODEL),
             Input(asset="model_scores"),
             Input(asset="alignment_rewards"),
             Input(asset="data_contamination"),
@@ -453,12 +685,13 @@ ASSETS = (
         ),
         group="evaluation",
         scope="recipe",
-        settings=sections("promote"),
+        settings=_promote,
         inputs=(
             Input(asset="model_scores"),
             Input(asset="contamination_report"),
+            Input(asset="safety_answers"),
             Input(asset="model_card"),
-            *(Input(asset=name, when=partial(_ends_with, model=name)) for name in MODELS.values()),
+            *(Input(asset=name, when=partial(_ends_with, model=name)) for name in (*MODELS.values(), CHOSEN_MODEL)),
         ),
     ),
 )

@@ -31,7 +31,14 @@ from training.contract.user_input.plain_data import read_yaml
 
 SHIPPED = Path(__file__).parent / "profiles"
 MOST_AT_ONCE = 64
-SIZED_AS = {"kept_steps": "base_model"}  # an asset that a profile does not name: that of another one
+SIZED_AS = {  # an asset that a profile does not name: that of another one
+    "kept_steps": "base_model",
+    "kept_long_context_steps": "long_context_model",
+    "kept_sft_steps": "sft_model",
+    "kept_align_steps": "aligned_model",
+    "chosen_model": "model_scores",
+    "quantized_scores": "safety_answers",
+}
 BOUNDS = {
     "parts.*": (float("-inf"), float("inf")),
     "*price_per_hour": (0, 10**12),  # in any currency
@@ -157,7 +164,7 @@ class Profile:
     def size_for(self, asset: str) -> Size:
         """The size of the stage that makes `asset`. Raises RecipeError for a field that is wrong.
 
-        Kept steps have that of the base model, in whose training they are made, if the profile does not name them.
+        Kept steps have that of the training in which they are made, if the profile does not name them.
         """
         named = asset if asset in self.stages else SIZED_AS.get(asset, asset)
         where = f"stages.{named}" if named in self.stages else "default"

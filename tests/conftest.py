@@ -16,20 +16,24 @@ from tests.groups import PROJECT, is_within, left_out, read_groups
 
 pytest_plugins = ["tests.outside", "tests.cluster.minis3"]  # fixtures for parts of a user's own, and of a store
 
-# A machine holds one scheduler of the tests; what the end-to-end tests look at is made once for all of them.
-ONE_AT_A_TIME = ("tests/cluster/", "tests/end_to_end/")
-# These have roots of their own; the first two wait for a daemon or a server most of the time.
-APART = tuple(f"tests/end_to_end/test_{name}.py" for name in ("services", "faults", "extend", "browser"))
+# A machine holds one scheduler of the tests.
+SCHEDULER = "tests/cluster/"
+# These share the root of the small kitchen and change it, so one process runs them, in order, and makes it first.
+SHARED_ROOT = tuple(f"tests/end_to_end/test_{name}.py" for name in ("chain", "chains", "serve"))
 # These read the finished small kitchen or a copy of it, so any process takes them once it is made; the longest first.
 AFTER_IT = tuple(
-    f"tests/end_to_end/test_{name}.py" for name in ("takedown", "trace", "exact", "attest", "gc", "report_page")
+    f"tests/end_to_end/test_{name}.py"
+    for name in ("kept_steps", "takedown", "one_result", "forgeries", "new_snapshot", "trace", "exact", "attest", "gc")
 )
 # What takes minutes, much of it waiting, is begun first; a fourth process works through the rest beside it, and begins
 # with the files that take longest, so that the last file is a short one.
 FIRST = (
-    APART[0],
-    *reversed(ONE_AT_A_TIME),
+    "tests/end_to_end/test_services.py",
+    *SHARED_ROOT,
+    SCHEDULER,
+    "tests/end_to_end/test_browser.py",
     "tests/end_to_end/test_extend.py",
+    "tests/end_to_end/test_withdrawals.py",
     "tests/training/pretrain/test_training.py",
     "tests/training/pretrain/parallel/test_parallel.py",
     "tests/attacks/test_promotion.py",
@@ -43,28 +47,34 @@ KITCHEN_SECONDS = 900.0  # for that, and for the test itself
 
 
 class _Together(LoadFileScheduling):
-    """Tests of a file, and of the folders above, run in one process, in order."""
+    """Tests of a file, of the scheduler, and of the shared root, run in one process, in order."""
 
     def _split_scope(self, nodeid: str) -> str:
-        together = () if nodeid.startswith((*APART, *AFTER_IT)) else ONE_AT_A_TIME
-        return next((folder for folder in together if nodeid.startswith(folder)), super()._split_scope(nodeid))
+        if nodeid.startswith(SHARED_ROOT):
+            return SHARED_ROOT[0]
+        return SCHEDULER if nodeid.startswith(SCHEDULER) else super()._split_scope(nodeid)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """`make attack` asks for the long form of the attacks, `make test-all` for the groups of groups.toml."""
+    """`make attack` asks for the long form of the attacks, `make test-all` and `.ci/run` for groups of groups.toml."""
     parser.addoption("--long", action="store_true", help="repeat each attack as often as docs/trust.md says")
     parser.addoption("--all", action="store_true", help="run the groups of tests/groups.toml too")
+    parser.addoption("--group", action="append", default=[], metavar="NAME", help="run this group of them too")
 
 
 LEFT_OUT = pytest.StashKey[dict[str, str]]()  # tests, and the group of each
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Find out which groups are left out: those that no argument names."""
+    """Find out which groups are left out: those that no argument names. Raise UsageError for a group that is none."""
     here = config.invocation_params.dir
     files = [(here / argument.partition("::")[0]).resolve() for argument in config.args]
     arguments = [str(file.relative_to(PROJECT)) for file in files if file.is_relative_to(PROJECT)]
-    config.stash[LEFT_OUT] = {} if config.getoption("--all") else left_out(read_groups(), arguments)
+    groups, too = read_groups(), config.getoption("--group")
+    if unknown := [name for name in too if name not in groups]:
+        raise pytest.UsageError(f"--group {unknown[0]}: there are {', '.join(groups)}")
+    left = {name: group for name, group in groups.items() if name not in too}
+    config.stash[LEFT_OUT] = {} if config.getoption("--all") else left_out(left, arguments)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

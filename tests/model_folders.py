@@ -240,6 +240,9 @@ CASES: dict[str, Change] = {
         "{% endfor %}{% endfor %}{% endfor %}"
     ),
     "template that writes without end": template("{% for a in range(99999) %}{{ 'x' * 9999 }}{% endfor %}"),
+    "template that writes without end when it is asked": template(
+        "{% if add_generation_prompt %}{% for a in range(99999) %}{{ 'x' * 9999 }}{% endfor %}{% endif %}"
+    ),
     "template that takes all memory": template("{{ 'x' * 99999999999 }}"),
     "template that computes without end": template("{{ 9 ** (9 ** (9 ** 9)) }}"),
     "template that calls itself": template("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"),

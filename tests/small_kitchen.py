@@ -21,8 +21,15 @@ RECIPES = Path(__file__).parent / "recipes"
 
 
 def linked_copy(root: Path, folder: Path) -> Path:
-    """Copy a root as links. What is written in place, such as databases, is copied, so that the root stays as it is."""
-    shutil.copytree(root, folder, copy_function=os.link)
+    """Copy a root as links. What is written in place, such as databases, is copied, so that the root stays as it is.
+
+    So are locks: one that is held by a link is held in every copy.
+    """
+
+    def linked(source: str, target: str) -> None:
+        (shutil.copyfile if source.endswith(".lock") else os.link)(source, target)
+
+    shutil.copytree(root, folder, copy_function=linked)
     for pattern in ("*.db", "*.sqlite", "dagster/**/*", "tracking/**/*"):
         for path in folder.glob(pattern):
             if path.is_file():

@@ -70,22 +70,29 @@ def test_a_group_is_left_out_unless_its_file_or_folder_is_named(arguments, expec
     assert list(left_out({"a": A, "c": C}, arguments)) == expected
 
 
+def collected(*arguments):
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments]
+    done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
+    return done.stdout + done.stderr
+
+
 def test_pytest_collects_the_tests_of_a_group_only_when_asked():
-    """By the real file, on the folder of the end-to-end tests, of which some files are groups."""
-
-    def collected(*arguments):
-        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-p", "no:cacheprovider", *arguments]
-        return subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False).stdout
-
-    (file,) = GROUPS["dg"].tests
-    without, whole, one = (collected(*words) for words in (["tests/end_to_end"], ["tests/end_to_end", "--all"], [file]))
-    assert file not in without and "test_services.py" in without
-    assert re.search(r"left out: [^(]*\bdg\b.* \(`make test-all` runs them", without)
+    """By the real file, on the folder of the schedulers' tests, of which some files are groups."""
+    (file,) = GROUPS["ray"].tests
+    without, whole, one, too = (
+        collected(*words)
+        for words in (["tests/cluster"], ["tests/cluster", "--all"], [file], ["tests/cluster", "--group", "ray"])
+    )
+    assert file not in without and "test_slurm_jobs.py" in without
+    assert re.search(r"left out: [^(]*\bray\b.* \(`make test-all` runs them", without)
     assert file in whole and "left out:" not in whole
     assert file in one and "left out:" not in one
+    assert file in too and GROUPS["s3"].tests[0] not in too and re.search(r"left out: (?!.*\bray\b).*\bs3\b", too)
 
 
 def test_a_group_that_does_not_exist_is_refused_with_those_that_do():
     command = [sys.executable, "-m", "tests.groups", "benchmark"]
     done = subprocess.run(command, cwd=PROJECT, capture_output=True, text=True, check=False)
     assert done.returncode == 2 and f"no group is called benchmark; there are {', '.join(GROUPS)}" in done.stderr
+    said = collected("tests/test_groups.py", "--group", "benchmark")
+    assert f"--group benchmark: there are {', '.join(GROUPS)}" in said

@@ -22,9 +22,14 @@ from training.contract.identity.refusals import REFUSALS, only_refuses
 from training.contract.stage import modules_of, parts_of
 from training.posttrain.align.method import method_names
 from training.pretrain.watch.keep_settings import KeepRecipe, StepAverageRecipe
+from training.quantize.settings import QuantizeRecipe
+from training.recipe.settings.judged_chat import JudgedChatRecipe
+from training.recipe.settings.safety import SafetyRecipe
 
 # Libraries that closures import and that are in no fingerprint there, with the stages whose closures may import them.
 EVERYWHERE = frozenset(STAGES)
+SCORES = {"evaluate", "score_step", "choose", "score_quantized"}
+BY_A_MODEL = {*(name for name, stage in STAGES.items() if stage.by_a_model), "check_suites", "watched_items"}
 UNDECLARED = {
     "pyarrow": ("writes tables and reads back what was written", EVERYWHERE),
     "safetensors": ("writes arrays and reads back what was written", EVERYWHERE),
@@ -49,10 +54,10 @@ UNDECLARED = {
     "rich": ("writes a table to a terminal", {"scaling", "learning_curves", "card"}),
     "markupsafe": ("escapes text for HTML, with jinja2", {"scaling", "learning_curves", "card"}),
     "triton": ("is locked with torch, whose version is declared", {"adopt", "pretrain", "doremi", "extend", "card"}),
-    "torchao": ("fp8 only; its version is in the numerics class", {"pretrain", "extend"}),
+    "torchao": ("makes fp8, and opens small numbers; its version is in the numerics class", BY_A_MODEL),
     "nltk": (
         "is asked whether it has the data that a task reads, when the recipe is read",
-        {"watched_items", "evaluate", "score_step"},
+        {"watched_items", "check_suites", *SCORES},
     ),
     # Reached by an import of which these stages use another part.
     "plotly": ("draws the scaling ladder's page, which these stages do not", {"learning_curves", "card"}),
@@ -70,6 +75,7 @@ UNDECLARED = {
             "promote",
             "index_rows",
             "watched_items",
+            "check_suites",
         },
     ),
     "transformers": ("loads models, which these stages do not, or checks an export", EVERYWHERE),
@@ -94,7 +100,7 @@ UNDECLARED = {
     ),
     "xxhash": (
         "hashes words, which these stages do not",
-        {"tokenizer", "tokenize", "evaluate", "score_step", "judge", "watched_items"},
+        {"tokenizer", "tokenize", "judge", "watched_items", "check_suites", *SCORES},
     ),
     "trl": ("trains, which this stage does not", {"judge"}),
     "peft": ("trains adapters, which this stage does not", {"judge"}),
@@ -395,7 +401,7 @@ BESIDE = {
     "score": ("the classes of the models that it asks", {"data.quality.settings"}),
     "tokenize": ("the special tokens", {"data.tokens.tokenizer_settings"}),
     "pretrain": ("the phases that the plan was made of", {"order.batch_settings"}),
-    "average": ("which steps a list by logarithm has, which stands beside the section", {"pretrain.watch.settings"}),
+    "average": ("which steps a list by logarithm has", {"pretrain.watch.steps_settings"}),
     "doremi": ("the phases that the plan was made of", {"order.batch_settings"}),
     "extend": ("the phases that the plan was made of", {"order.batch_settings"}),
     "reward": (
@@ -414,6 +420,11 @@ BESIDE = {
         "the scan for items, and what `evaluate` measures on held-out text",
         {"data.exams.decontaminate_settings", "order.settings"},
     ),
+    "choose": (
+        "the scan for items, and what `evaluate` measures on held-out text",
+        {"data.exams.decontaminate_settings", "order.settings"},
+    ),
+    "score_quantized": ("the scan for items", {"data.exams.decontaminate_settings"}),
     "judge": (
         "the scan for items, the reward model and the rows",
         {
@@ -438,6 +449,10 @@ BESIDE = {
     "watched_items": (
         "the scan for items",
         {"data.exams.decontaminate_settings"},
+    ),
+    "check_suites": (
+        "no recipe here has a suite that a task of lm-eval scores; the scan for items",
+        {"data.exams.decontaminate_settings", "data.exams.settings", "recipe.settings.evaluation"},
     ),
     "promote": (
         "scores and exams of the champion",
@@ -469,10 +484,19 @@ KEEP = KeepRecipe(steps="log", average=StepAverageRecipe(steps="all"))
 WITH_EVERY_PART = ("kitchen-ladder", "kitchen-mixture", "kitchen-long-context", "kitchen-synthetic")  # with kitchen-rl
 
 
-def test_an_edit_of_a_section_marks_only_the_stages_that_read_it(code):
+def test_an_edit_of_a_section_marks_only_the_stages_that_read_it(code, tmp_path):
     read: dict[str, set[str]] = {name: set() for name in STAGES}
     kitchen = load_recipe("kitchen-rl")
-    keeping = replace(kitchen, pretrain=replace(kitchen.pretrain, keep=KEEP))
+    (tmp_path / "questions.jsonl").write_text('{"question_id": 1, "turns": ["How hot?"]}\n')
+    judge = {"questions": str(tmp_path / "questions.jsonl"), "endpoint": "http://judge/v1", "endpoint_model": "judge"}
+    keeping = replace(
+        kitchen,
+        pretrain=replace(kitchen.pretrain, keep=KEEP),
+        judged_chat=JudgedChatRecipe(**judge),
+        safety=SafetyRecipe(max_answered_harmful=0.1),
+        quantize=QuantizeRecipe(method="int8"),
+        promote=replace(kitchen.promote, best_by="cloze"),
+    )
     for recipe in (keeping, *map(example, WITH_EVERY_PART)):
         for declared in CHAIN.values():
             for partition in partitions_of(declared, recipe):
@@ -491,7 +515,8 @@ def records_of(value) -> set[str]:
     """The modules in which a value's records are written."""
     if is_dataclass(value):
         inner = [getattr(value, field.name) for field in fields(value)]
-        return {type(value).__module__}.union(*map(records_of, inner))
+        own = {one.__module__ for one in type(value).__mro__ if is_dataclass(one)}
+        return own.union(*map(records_of, inner))
     items = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     return set().union(*map(records_of, items))
 

@@ -1,8 +1,9 @@
-"""Commands in processes of their own that are spared the imports of Dagster and MLflow.
+"""Commands in processes of their own that are spared their imports.
 
-Both take 3 s of processor time, and the end-to-end tests give some fifty commands. One process for each worker of the
-tests imports them and is forked for each command; no module of the project but `lean` is imported before the fork, so
-the command imports and does the rest by itself, with arguments, environment, output and an exit code of its own.
+Dagster and MLflow take 3 s of processor time, the command line a third of a second more. One process for each worker
+of the tests imports them and is forked for each command, which does all else by itself, with arguments, environment,
+output and an exit code of its own. That a command imports what it needs is shown where an interpreter starts for each.
+A command's writer to MLflow is forked too, which spares it the import of MLflow.
 """
 
 from __future__ import annotations
@@ -11,13 +12,15 @@ import atexit
 import gc
 import json
 import os
+import socket
 import subprocess
 import sys
 import tempfile
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import IO, Any
 
 PROJECT = Path(__file__).parent.parent
 
@@ -43,14 +46,16 @@ def _server() -> subprocess.Popen[str]:
     return server
 
 
-def _import_libraries() -> None:
-    """Import what `pedigree run` imports, as `resources.tracking.store` does."""
+def _import_all() -> None:
+    """Import what every command imports: the libraries as `resources.tracking.store` does, then the command line."""
     from training.contract.process.lean import uncollected, without
 
     with uncollected("dagster"):
         import_module("dagster")
     with uncollected("mlflow"), without("pandas"):
         import_module("mlflow.store.tracking.sqlalchemy_store")
+    import_module("assets.commands.cli")
+    assert "resources.tracking.process" not in sys.modules, "it names its process when it is imported"
 
 
 def _asked() -> dict[str, Any]:
@@ -77,10 +82,50 @@ def _become(asked: dict[str, Any]) -> None:
         os.close(opened)
 
 
+class _Writer:
+    """A writer that is forked on demand, as far as `resources.tracking.process` uses a process."""
+
+    def __init__(self, demands: socket.socket, root: str, owner: str, log: IO[bytes]) -> None:
+        (reader, pipe), self.returncode = os.pipe(), None
+        socket.send_fds(demands, [json.dumps([root, owner]).encode()], [reader, log.fileno()])
+        os.close(reader)
+        self.stdin = os.fdopen(pipe, "wb")
+
+    def poll(self) -> int | None:
+        """Return None: what a command does when its writer dies is tested where an interpreter starts for it."""
+        return self.returncode
+
+
+def _fork_writers() -> None:
+    """Let this command's writers be forked from a process that starts no thread, and ends with the command."""
+    process: Any = import_module("resources.tracking.process")
+    demands, served = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    if os.fork() == 0:
+        demands.close()
+        while (said := socket.recv_fds(served, 4096, 2))[0]:
+            if os.fork() == 0:
+                os.setsid()
+                for number, given in enumerate((said[1][0], said[1][1], said[1][1])):
+                    os.dup2(given, number)
+                root, owner = json.loads(said[0])
+                process.main(Path(root), owner)
+                os._exit(0)
+            for given in said[1]:
+                os.close(given)
+        os._exit(0)
+    served.close()
+
+    def started(argv: list[str], *, stdout: IO[bytes], **options: Any) -> _Writer:
+        return _Writer(demands, *argv[-2:], stdout)
+
+    process.subprocess = SimpleNamespace(Popen=started, PIPE=subprocess.PIPE)
+
+
 if __name__ == "__main__":
-    _import_libraries()
+    _import_all()
     gc.freeze()
     _become(_asked())
+    _fork_writers()
     from assets.commands.cli import main
 
     main()

@@ -12,13 +12,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from training.contract import artifact
 from training.contract.files.objects import Objects
-from training.contract.files.stored_root import make_stored_root, stored_root
+from training.contract.files.stored_root import StoredRoot, make_stored_root, stored_root
+from training.contract.files.stored_takedowns import FOLDER, bring_takedowns
 from training.contract.files.writing import Unsealed, unsealed, write_text
 from training.contract.files.written_lines import SEND_SECONDS, Sender
 from training.contract.job import DataError, InputArtifact, Job, write_job
@@ -82,10 +85,24 @@ def bring_job(folder: Path) -> None:
     except Unsealed as error:
         raise RecipeError(f"{root.objects.address}: {error}; run again, which writes the job anew") from None
     fields.pop("checksum", None)
+    bring_takedowns(root.folder)
     job = in_root(read_record(Job, fields, where="job"), root.folder)
+    _forget_former(job, root)
     write_job(job, folder / JOB_FILE)
     if (versions := root.objects.get(root.key(versions_file(job)))) is not None:
         write_text(versions_file(job), versions.decode("utf-8"))
+
+
+def _forget_former(job: Job, root: StoredRoot) -> None:
+    """Remove this node's records of artifacts that were set aside since, so that they are made or brought again."""
+    former = [] if root.objects.get(root.key_of_record(Path(job.output))) is not None else [Path(job.output)]
+    for item in (*job.inputs, *job.guards):
+        with suppress(artifact.Damaged):
+            if (made := artifact.find(Path(item.path))) is not None and made.digest != item.digest:
+                former.append(made.path)
+    for path in former:
+        for name in (artifact.ARTIFACT_FILE, artifact.COPY_FILE):
+            (path / name).unlink(missing_ok=True)
 
 
 def in_root(job: Job, root: Path) -> Job:
@@ -94,8 +111,18 @@ def in_root(job: Job, root: Path) -> Job:
     def moved(items: tuple[InputArtifact, ...]) -> tuple[InputArtifact, ...]:
         return tuple(replace(one, path=str(artifact.folder_of(root, one.asset, one.fingerprint))) for one in items)
 
+    def with_lists(value: Any) -> Any:
+        """Return a setting, in which a list of withdrawn pages or rows is named by its path."""
+        if isinstance(value, Mapping):
+            return {name: with_lists(one) for name, one in value.items()}
+        if isinstance(value, (list, tuple)):
+            return [with_lists(one) for one in value]
+        return str(root / FOLDER / Path(value).name) if isinstance(value, str) and value.startswith(lists) else value
+
+    lists = f"{Path(job.output).parents[1]}/{FOLDER}/"
     return replace(
         job,
+        settings=with_lists(job.settings),
         inputs=moved(job.inputs),
         guards=moved(job.guards),
         output=str(artifact.folder_of(root, job.asset, job.fingerprint)),

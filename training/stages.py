@@ -27,6 +27,7 @@ FOLDERS = (
     "training.posttrain.prompts",
     "training.posttrain.reward",
     "training.posttrain.align",
+    "training.quantize",
     "training.generate",
     "training.provenance.rows",
 )

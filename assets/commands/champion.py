@@ -19,12 +19,14 @@ if TYPE_CHECKING:
 
 
 def register(
-    step: Annotated[str, typer.Argument(help="RECIPE@step-N, a step that the recipe keeps, or RECIPE@average")],
+    step: Annotated[
+        str, typer.Argument(help="RECIPE@step-N, a step that the recipe keeps, RECIPE@average or RECIPE@quantized")
+    ],
     root: RootOption = DEFAULT_ROOT,
     profile: ProfileOption = "local",
     json_: JsonOption = False,
 ) -> None:
-    """Register a kept step as a version of the recipe's model. It gets no alias, because no gate has judged it."""
+    """Register a kept step, or the quantized model, as a version of the recipe's model. It gets no alias."""
     from assets.answers.trace.kept_step import kept_step, recipe_and_step
     from assets.registry.by_hand import register_step
 

@@ -18,10 +18,11 @@ from typing import Annotated
 import typer
 
 from assets.commands.champion import promote, register, rollback
-from assets.commands.look import inspect, plan, report, status, verify, why
+from assets.commands.look import inspect, report, status, verify, why
 from assets.commands.make import demo, run
 from assets.commands.models import attest, chat, compare_, contamination, evaluate, export, serve
 from assets.commands.pages import takedown, trace
+from assets.commands.planning import plan
 from assets.commands.recipes import init, list_, show
 from assets.commands.upkeep import dev, doctor, gc
 from assets.services.signals import exit_code_of

@@ -1,4 +1,4 @@
-"""Commands that show what a recipe has made or will take: `status`, `why`, `inspect`, `report`, `verify`, `plan`."""
+"""Commands that show what a recipe has made: `status`, `why`, `inspect`, `report`, `verify`."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from assets.commands.options import (
 from assets.state.cell import Comparison, last_made
 from assets.state.compare import compare
 from assets.state.liveness import killed_launches
+from assets.terminal.harmless import harmless
 from assets.terminal.standard_error import say
 from training.contract.job import DataError
-from training.contract.process.exit_codes import BAD_INPUT, FAILED, OK
+from training.contract.process.exit_codes import FAILED, OK
 
 
 def status(
@@ -103,7 +104,7 @@ def why(
 def verify(
     recipe: Annotated[
         str, typer.Argument(help="name of a recipe, or path of a YAML file; with --signature a model or its folder")
-    ],
+    ] = "",
     root: RootOption = DEFAULT_ROOT,
     profile: ProfileOption = "local",
     mend: Annotated[
@@ -117,6 +118,12 @@ def verify(
         Path | None,
         typer.Option(help="with --signature: public key (PEM); also by PEDIGREE_PUBLIC_KEY", callback=place),
     ] = None,
+    receipt: Annotated[
+        Path | None,
+        typer.Option(
+            help="check this receipt of `pedigree serve --receipts` instead; RECIPE may be left out", callback=place
+        ),
+    ] = None,
     json_: JsonOption = False,
 ) -> None:
     """Check that a recipe's artifacts, the references to them and its own sources are as they were written.
@@ -124,6 +131,12 @@ def verify(
     Every file and record is read. With --signature, check instead that a model is the one that was attested and signed.
     Exit code 1 if anything differs, 2 if nothing is made.
     """
+    if receipt is not None:
+        if signature is not None or mend:
+            raise DataError("verify: --receipt is checked alone; leave --signature and --mend out")
+        raise typer.Exit(_verify_receipt(receipt, recipe, root.resolve(), profile, json_=json_))
+    if not recipe:
+        raise DataError("verify: name a recipe or, with --signature, a model; only a receipt names its model itself")
     if signature is not None:
         raise typer.Exit(_verify_signature(recipe, signature, public_key, root.resolve(), profile, json_=json_))
     from assets.answers.status.verify import verified
@@ -170,6 +183,21 @@ def _verify_signature(
             print(line, file=sys.stderr)
         compared = f"{told.files} files and {told.records} records compared with the attestation"
         print(f"{compared}, {_number_of(told.problems)}")
+    return FAILED if told.problems else OK
+
+
+def _verify_receipt(file: Path, model: str, root: Path, profile: str, *, json_: bool) -> int:
+    from assets.answers.models.receipt_check import checked_receipt
+    from resources.profile import load_profile
+    from resources.tracking.reports import Tracking
+
+    told = checked_receipt(file, model, root, Tracking(load_profile(profile).tracker, root))
+    if json_:
+        print(json.dumps({"ok": not told.problems, **asdict(told)}, ensure_ascii=False))
+    else:
+        for line in (*told.problems, *(f"not checked: {line}" for line in told.not_checked)):
+            print(harmless(line), file=sys.stderr)
+        print(f"compared: {told.compared}; {_number_of(told.problems)}")
     return FAILED if told.problems else OK
 
 
@@ -259,54 +287,3 @@ def inspect(
         print(json.dumps({"asset": asset, "groups": [group.as_json() for group in groups]}, ensure_ascii=False))
     else:
         show_samples(groups)
-
-
-def plan(
-    recipe: RecipeArgument,
-    profile: ProfileOption = "local",
-    root: RootOption = DEFAULT_ROOT,
-    gpu: Annotated[str, typer.Option(help="kind of GPU to reckon with, if the profile names none, such as H100")] = "",
-    mfu: Annotated[
-        float, typer.Option(help="model FLOPs utilization of compute alone, assumed for pretraining", min=0.01, max=1)
-    ] = 0.5,
-    tuning_mfu: Annotated[float, typer.Option(help="the same for post-training", min=0.01, max=1)] = 0.15,
-    measure: Annotated[
-        bool, typer.Option("--measure", help="also run the stages' code on tensors without content")
-    ] = False,
-    goodput: Annotated[
-        bool, typer.Option("--goodput", help="also simulate interruptions, and show other ways to train side by side")
-    ] = False,
-    interruptions: Annotated[
-        float, typer.Option(help="with --goodput: interruptions per 1,000 GPU-days", min=0, max=1e9)
-    ] = 0.53,
-    restart_minutes: Annotated[
-        float, typer.Option(help="with --goodput: minutes from an interruption to the next step", min=0)
-    ] = 10,
-    spot: Annotated[
-        float | None,
-        typer.Option(help="with --goodput: interruptions per 1,000 GPU-days of spot machines", min=0, max=1e9),
-    ] = None,
-    json_: JsonOption = False,
-) -> None:
-    """Show time, node-hours, price, memory and layouts before a run starts, and whether the profile can run it.
-
-    Nothing is made. Times come from earlier artifacts under the root. Exit code 2 if the profile cannot run the
-    recipe; 1 if `--measure` could not measure a model.
-    """
-    from assets.answers.plan.goodput import Interruptions
-    from assets.answers.plan.lines import lines_of
-    from assets.answers.plan.plan import plan as planned
-    from resources.profile import load_profile
-    from training.pretrain.capacity.devices import device_of
-
-    device = device_of(gpu) if gpu else None
-    comparison = compare(read(recipe, root), root.resolve(), skip_unavailable=True)
-    asked = Interruptions(rate=interruptions, restart_minutes=restart_minutes, spot_rate=spot) if goodput else None
-    assumed = {"device": device, "mfu": mfu, "tuning_mfu": tuning_mfu, "interruptions": asked}
-    answer = planned(comparison, load_profile(profile), name=profile, measures=measure, **assumed)
-    code = BAD_INPUT if answer["problem"] else FAILED if any(one["not_measured"] for one in answer["models"]) else OK
-    if json_:
-        print(json.dumps(answer | {"ok": code == OK}, ensure_ascii=False))
-    else:
-        print("\n".join(lines_of(answer)))
-    raise typer.Exit(code)

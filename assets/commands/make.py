@@ -30,6 +30,7 @@ from resources.profile import Profile, ProfileError
 from training.contract.job import DataError
 from training.contract.process.exit_codes import BAD_INPUT, FAILED, OK
 from training.contract.records import RecipeError, no_such
+from training.recipe.exam_presets import told_left_out
 from training.recipe.recipes import reads_of_the_kitchen
 
 if TYPE_CHECKING:
@@ -79,7 +80,8 @@ def run_named(
     root = root.resolve()
     recipe = read(name, root)
     check_fit(recipe, profile)
-    for warning in filter(None, (reads_of_the_kitchen(recipe), told_of_tokens(recipe, only_problem=True))):
+    left_out = told_left_out(recipe.evaluation.preset)
+    for warning in filter(None, (reads_of_the_kitchen(recipe), told_of_tokens(recipe, only_problem=True), left_out)):
         print(f"warning: {warning}", file=sys.stderr)
     if until and until not in CHAIN:
         raise RecipeError(no_such(f"--until {until!r}: no such asset", until, CHAIN))

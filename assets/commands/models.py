@@ -27,6 +27,7 @@ from assets.state.references import whole_model
 from assets.terminal.standard_error import say
 from training.contract.artifact import Artifact
 from training.contract.process.exit_codes import OK, REFUSED
+from training.contract.records import RecipeError
 from training.contract.scopes import last_model
 from training.contract.user_input.places import local_path
 
@@ -132,26 +133,32 @@ def evaluate(
         str,
         typer.Argument(help="folder of a transformers model, RECIPE@step-N, NAME@ALIAS or NAME/3 of the registry"),
     ],
-    suites: Annotated[str, typer.Option(help=SuitesHelp)],
+    suites: Annotated[str, typer.Option(help=SuitesHelp)] = "",
+    preset: Annotated[str, typer.Option(help="base, chat, code or full: suites of public benchmarks at hand")] = "",
     output: Annotated[Path | None, typer.Option(help="folder for scores and every answer", callback=place)] = None,
     root: RootOption = DEFAULT_ROOT,
     profile: ProfileOption = "local",
     json_: JsonOption = False,
 ) -> None:
     """Score any model on any benchmarks, in the same way as the models of the chain."""
-    from assets.answers.models.outside import evaluate, model_folder, score_lines, suites_of
+    from assets.answers.models.outside import evaluate, model_folder, score_lines, suites_by_preset, suites_of
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
 
-    exams, loaded = suites_of(suites, root.resolve()), load_profile(profile)
+    if bool(suites) == bool(preset):
+        raise RecipeError("name --suites or --preset, one of them")
+    exams, loaded = suites_of(suites, root.resolve()) if suites else suites_by_preset(preset), load_profile(profile)
     folder = model_folder(model, Tracking(loaded.tracker, root.resolve()))
     say([f"asking {model} the exams {', '.join(suite.name for suite in exams[0].suites)} ..."])
-    scores = evaluate(folder, exams, output, size=loaded.size_for("model_scores"))
-    print(json.dumps({"model": str(folder), "scores": scores}) if json_ else "\n".join(score_lines(scores)))
+    scores, missed = evaluate(folder, exams, output, size=loaded.size_for("model_scores"))
+    if json_:
+        print(json.dumps({"model": str(folder), "scores": scores, "not_scored": missed}))
+        return
+    print("\n".join([*score_lines(scores), *(f"not scored: {name}: {why}" for name, why in missed.items())]))
 
 
 def contamination(
-    data: Annotated[list[str], typer.Argument(help="files, folders or patterns: .jsonl, .parquet, .txt, WARC, WET")],
+    data: Annotated[list[str], typer.Argument(help="files, folders or patterns: rows, WARC, WET, texts, code, books")],
     against: Annotated[str, typer.Option(help=SuitesHelp)],
     output: Annotated[
         Path | None, typer.Option(help="folder for contamination.json and findings.jsonl", callback=place)
@@ -166,9 +173,9 @@ def contamination(
 
     check_no_secret(data)
     recipe, settings = suites_of(against, root.resolve())
-    files = files_of(data)
-    say([f"looking in {counted(len(files))} for items of {', '.join(suite.name for suite in recipe.suites)} ..."])
-    report, findings, gate = contamination(files, recipe, settings, output)
+    found = files_of(data)
+    say([f"looking in {counted(len(found.files))} for items of {', '.join(suite.name for suite in recipe.suites)} ..."])
+    report, findings, gate = contamination(found, recipe, settings, output)
     if json_:
         print(json.dumps({"report": report, "findings": findings, "gate": gate}, ensure_ascii=False))
     else:
@@ -181,18 +188,23 @@ def serve(
         str, typer.Argument(help="a folder, RECIPE@step-N, NAME@ALIAS of the registry, or a recipe: its last model")
     ],
     port: Annotated[int, typer.Option(help="port on this machine", min=1, max=65535)] = 8000,
+    receipts: Annotated[
+        bool, typer.Option("--receipts", help="on request, add to an answer what of it stands in the training data")
+    ] = False,
     root: RootOption = DEFAULT_ROOT,
     profile: ProfileOption = "local",
 ) -> None:
     """Serve a model with OpenAI's interface, for programs on this machine, until interrupted."""
-    from assets.answers.models.serve import model_of, serve
+    from assets.answers.models.serve import model_of, receipts_of, serve
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
 
     root = root.resolve()
-    folder, name = model_of(model, root, Tracking(load_profile(profile).tracker, root))
+    tracking = Tracking(load_profile(profile).tracker, root)
+    folder, name = model_of(model, root, tracking)
+    folder, made_from = receipts_of(model, root, tracking) if receipts else (folder, None)
     say([f"loading {name} ..."])
-    raise typer.Exit(serve(folder, name, port))
+    raise typer.Exit(serve(folder, name, port, made_from))
 
 
 def compare_(

@@ -11,7 +11,6 @@ import typer
 
 from assets.commands.make import run_named
 from assets.commands.options import DEFAULT_ROOT, JsonOption, ProfileOption, RootOption, place
-from assets.services.root import refuse_stored
 from assets.terminal.harmless import harmless
 from training.contract.job import DataError
 from training.contract.process.exit_codes import FAILED, OK
@@ -86,6 +85,7 @@ def trace(
 
 
 def takedown(
+    context: typer.Context,
     reason: Annotated[
         str, typer.Option(help="why; it stays in the tombstone and is counted with the dropped pages")
     ] = "",
@@ -112,28 +112,33 @@ def takedown(
     """Say what holds pages, rows or a text, and what a rebuild costs; withdraw them, rebuild, erase and prove."""
     from assets.answers.takedown.lines import lines_of
     from assets.answers.takedown.report import finish, is_done, note_found
+    from assets.answers.takedown.stored import whole
     from assets.answers.takedown.takedown import answer, asked_of, half_rebuilt, to_rebuild, withdraw
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
 
     root = root.resolve()
-    refuse_stored(root, "takedown")
     asked = asked_of(url=url, domain=domain, document=document, text=text, source=source, file=list_, reason=reason)
     compute = load_profile(profile)
     how: dict[str, Any] = {"tracking": Tracking(compute.tracker, root), "profile": compute}
-    if dry_run:
-        told = answer(root, asked, **how)
-        print(json.dumps(told, ensure_ascii=False) if json_ else harmless("\n".join(lines_of(told))))
-        return
-    if not yes and (json_ or not sys.stdin.isatty()):
+    if not dry_run and not yes and (json_ or not sys.stdin.isatty()):
         raise DataError(
             "takedown: nobody can be asked here; --dry-run shows what would be withdrawn, --yes withdraws it"
         )
 
+    def say(line: str) -> None:
+        print(line, file=sys.stderr)
+
+    context.with_resource(whole(root, alone=not dry_run, say=say))
+    if dry_run:
+        told = answer(root, asked, **how)
+        print(json.dumps(told, ensure_ascii=False) if json_ else harmless("\n".join(lines_of(told))))
+        return
+
     def confirm(told: dict[str, Any]) -> bool:
         if not json_:
             print(harmless("\n".join(lines_of(told))))
-        return yes or typer.confirm("Withdraw these pages for good?")
+        return yes or typer.confirm("Withdraw all this for good?")
 
     rebuilt: dict[str, list[str]] = {}
 
@@ -154,7 +159,7 @@ def takedown(
     code, problem = rebuild(told["rebuild"]["recipes"]) if told["done"] and not no_rebuild else (OK, "")
     report = None
     if told["done"] and not no_rebuild and code == OK:
-        report = finish(root, tracking=how["tracking"], say=lambda line: print(line, file=sys.stderr))
+        report = finish(root, **how, say=say)
     if json_:
         print(json.dumps({**told, "rebuilt": rebuilt, "report": report, "error": problem}, ensure_ascii=False))
     else:
@@ -175,7 +180,7 @@ def _say_withdrawn(told: dict[str, Any], rebuilt: dict[str, list[str]], report: 
 
     print(f"\n{told['done'] or 'nothing was withdrawn'}")
     if told["done"]:
-        print(f"tagged `upstream_withdrawn`: {', '.join(told['tagged']) or 'no version, because none saw the pages'}")
+        print(f"tagged `upstream_withdrawn`: {', '.join(told['tagged']) or 'no version, because none saw them'}")
         for name in told["rebuild"]["recipes"]:
-            print(f"corpus of {name}: {', '.join(rebuilt.get(name, ())) or 'nothing was built'}")
+            print(f"made again of {name}: {', '.join(rebuilt.get(name, ())) or 'nothing was built'}")
         print(NOT_ERASED if report is None else harmless("\n" + "\n".join(markdown_of(report))))

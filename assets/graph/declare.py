@@ -1,6 +1,7 @@
 """Dagster's assets, built from the chain of declared assets."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import timedelta
 
 import dagster as dg
@@ -14,7 +15,7 @@ from assets.services.stores import TRAINING_POOL
 from assets.state.chain import CHAIN, trains
 from training.contract.identity.closure import place_of
 from training.contract.secrets import masked_errors
-from training.contract.stage import Asset
+from training.contract.stage import Asset, Input
 
 Body = Callable[[dg.AssetExecutionContext, Pipeline], dg.MaterializeResult]
 Condition = dg.AutomationCondition[dg.AssetKey]
@@ -49,7 +50,7 @@ def _asset(declared: Asset, partitions: Partitions, body: Body, condition: Condi
         code_version=f"{declared.stage.name}-{declared.stage.version}",
         partitions_def=partitions.of(declared),
         deps=[
-            *(partitions.dependency(item, declared) for item in (*declared.inputs, *declared.guards)),
+            *(partitions.dependency(item, declared) for item in _dependencies(declared)),
             partitions.asked_of(declared),
         ],
         check_specs=checks_of(declared, partitions),
@@ -77,6 +78,14 @@ def _asset(declared: Asset, partitions: Partitions, body: Body, condition: Condi
                 raise
 
     return asset
+
+
+def _dependencies(declared: Asset) -> list[Input]:
+    """Return inputs and guards, each asset once: one may be an input in some recipes and a guard in the others."""
+    items = dict[str, Input]()
+    for item in (*declared.inputs, *declared.guards):
+        items[item.asset] = replace(item, when=None) if item.asset in items else item
+    return list(items.values())
 
 
 def _code_of(declared: Asset) -> dg.CodeReferencesMetadataValue:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import islice
 
 from evaluation.report.figures import Bar, alone, bars_picture, line_picture, lines_picture, thinned
@@ -85,12 +86,15 @@ def _mixture(made: Artifact) -> str:
     return bars(_under(made.record["metrics"], "share_"), "share of the tokens")
 
 
-def _scores(made: Artifact) -> str:
+def _scores(made: Artifact, *, what: str = "score") -> str:
+    """A bar for each metric from 0 to 1 that has an interval, but not for those of a suite's kinds of item."""
     metrics = made.record["metrics"]
-    rows = [name for name in metrics if f"{name}_low" in metrics and not name.endswith(("_low", "_high"))]
+    rows = [name for name in metrics if f"{name}_low" in metrics and not name.endswith(("_low", "_high", "_rating"))]
     whole = [name for name in rows if not any(name.startswith(f"{other}_") for other in rows)]
     ranges = {name: (metrics[f"{name}_low"], metrics[f"{name}_high"]) for name in whole}
-    return bars([(name, metrics[name]) for name in whole], "score, with its interval of 95 %", ranges=ranges, most=1.0)
+    return bars(
+        [(name, metrics[name]) for name in whole], f"{what}, with its interval of 95 %", ranges=ranges, most=1.0
+    )
 
 
 def _learning_curves(made: Artifact) -> str:
@@ -143,6 +147,9 @@ _DRAWN: Mapping[str, Callable[[Artifact], str]] = {
     "mixture_weights": lambda made: bars(_under(made.record["metrics"], "weight_"), "weight"),
     "model_scores": _scores,
     "step_scores": _scores,
+    "chosen_model": _scores,
+    "judged_chat": partial(_scores, what="share"),
+    "safety_answers": partial(_scores, what="share"),
     "learning_curves": _learning_curves,
     "data_contamination": _contamination,
     "contamination_report": _contamination,

@@ -14,7 +14,7 @@ from assets.state.asked_cell import seed_of
 from assets.state.cell import Cell, Comparison
 from assets.state.chain import CHAIN
 from assets.state.repairs import held_digests
-from assets.state.tombstones import erased_by
+from assets.state.tombstones import FOLDER, erased_by
 from resources.compute.base import NodeFolder, NotSubmitted, Task
 from resources.profile import Size
 from resources.tracking.reports import artifact_key
@@ -26,24 +26,25 @@ from training.contract.job import DataError, InputArtifact, Job
 from training.contract.process.exit_codes import BAD_INPUT
 from training.contract.run_settings import RunSettings
 from training.contract.running.versions import VARIABLE, VERSIONS_FILE, versions_file, write_versions
-from training.contract.scopes import KEPT_STEPS
+from training.contract.scopes import WHOLE
 
 # Variables passed on from the orchestrator's environment. Proxy variables are not passed on: their addresses may hold a
 # password, which must not be written to a job file.
 PASSED_VARIABLES = ("PEDIGREE_DATA", "OMP_WAIT_POLICY", "PEDIGREE_FETCH_ALLOW", "PEDIGREE_FETCH_MAX_GB")
 PROJECT = Path(__file__).parents[2]
+BASE_MODEL = "base_model"
 
 
 def job_of(cell: Cell, comparison: Comparison, size: Size) -> Job:
     """The job that makes a cell, and others on its way. Raises StageFailed if an input or a guard is not made."""
     job = _job(cell, comparison, size)
-    for key in cell.guards:  # also the base model, which the job of a kept step does not name
+    for key in cell.guards:  # also the last model, which the job of a kept step does not name
         _input(key, comparison)
-    begin = comparison.state_before(cell) if cell.asset == KEPT_STEPS else None
+    begin = comparison.state_before(cell) if cell.asset in (*WHOLE, BASE_MODEL) else None
     return replace(
         job,
         on_the_way=tuple(_job(one, comparison, size) for one in on_the_way_of(cell, comparison)),
-        goes_on_from=None if begin is None else _input(begin.key, comparison),
+        goes_on_from=None if begin is None else _given(begin),
     )
 
 
@@ -58,8 +59,8 @@ def _job(cell: Cell, comparison: Comparison, size: Size) -> Job:
         stage_version=stage.version,
         settings=cell.settings,
         inputs=tuple(_input(key, comparison) for key in cell.inputs),
-        # A kept step only waits for the base model: its record is the same if it is made on the way.
-        guards=tuple(_input(key, comparison) for key in cell.guards if key[0] != "base_model"),
+        # A kept step only waits for its training's last model: its record is the same if it is made on the way.
+        guards=tuple(_input(key, comparison) for key in cell.guards if key[0] != WHOLE.get(cell.asset)),
         output=str(artifact.folder_of(comparison.root, cell.asset, cell.fingerprint)),
         run=run_settings(size),
         seed=seed_of(cell.settings),
@@ -71,28 +72,34 @@ def _job(cell: Cell, comparison: Comparison, size: Size) -> Job:
 
 def on_the_way_of(cell: Cell, comparison: Comparison) -> list[Cell]:
     """Return the cells that are made on the way to a cell: the missing kept steps that its training passes."""
-    if cell.asset not in ("base_model", KEPT_STEPS):
+    kept = next((name for name, whole in WHOLE.items() if cell.asset in (name, whole)), None)
+    if kept is None:
         return []
-    begin, end = (comparison.step_before(cell), cell.kept_step) if cell.asset == KEPT_STEPS else (0, math.inf)
-    cells = [one for one in comparison.cells.values() if one.asset == KEPT_STEPS and one.state != "unavailable"]
+    begin, end = (comparison.step_before(cell), cell.kept_at) if cell.asset == kept else (0, math.inf)
+    cells = [one for one in comparison.cells.values() if one.asset == kept and one.state != "unavailable"]
     missing = [one for one in cells if one.artifact is None and not one.was_there]  # what was there is set aside first
-    return [one for one in missing if begin < one.kept_step < end]
+    return [one for one in missing if begin < one.kept_at < end]
 
 
 def _input(key: tuple[str, str], comparison: Comparison) -> InputArtifact:
-    """Return one input or guard of a job, from its cell.
+    """Return one input or guard of a job; see `_given`."""
+    return _given(comparison.cells[key])
+
+
+def _given(cell: Cell) -> InputArtifact:
+    """Return the artifact of a cell as a job reads it.
 
     Raise StageFailed if its artifact has not been made, or a list of erased files beside it that no takedown wrote.
     """
-    made = comparison.cells[key].artifact
+    made = cell.artifact
     if made is None:
-        raise StageFailed(f"{key[0]} [{key[1]}] is not made; materialize it first", BAD_INPUT)
+        raise StageFailed(f"{cell.asset} [{cell.partition}] is not made; materialize it first", BAD_INPUT)
     judged = list_digest(made.path)  # a job refuses another one
     if unknown := erased_by(made, judged)[1]:
         raise StageFailed(unknown[0], BAD_INPUT)
     return InputArtifact(
-        asset=key[0],
-        partition=key[1],
+        asset=cell.asset,
+        partition=cell.partition,
         fingerprint=made.fingerprint,
         digest=made.digest,
         record_digest=made.record_digest,
@@ -160,7 +167,10 @@ def node_folder_of(job: Job, size: Size) -> NodeFolder | None:
     if size.nodes > 1 and (not stage.in_ranks or size.engine == "ray"):
         what = "the nodes of a Ray cluster" if stage.in_ranks else "a training or scoring over several nodes"
         raise StageFailed(f"{told}: {what} must share the root's folder; change it, or set nodes: 1", BAD_INPUT)
-    if str(root.folder) in json.dumps(job.settings, ensure_ascii=False):
+    settings = json.dumps(job.settings, ensure_ascii=False).replace(
+        f"{root.folder}/{FOLDER}/", ""
+    )  # a node brings these
+    if str(root.folder) in settings:
         raise StageFailed(
             f"{told}: its recipe names data by made://, which are opened in the root's folder; change it", BAD_INPUT
         )

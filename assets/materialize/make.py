@@ -15,7 +15,7 @@ from assets.materialize.before_start import Repeats, check_begun, check_facts
 from assets.materialize.causes import StageFailed
 from assets.materialize.events import announce
 from assets.materialize.follow import run_job, tell
-from assets.materialize.jobs import job_of
+from assets.materialize.jobs import BASE_MODEL, job_of
 from assets.materialize.watchers import Watching, tidy
 from assets.registry.decision import CARD
 from assets.registry.kept_digests import check_witnessed, contradiction
@@ -31,7 +31,7 @@ from training.contract.artifact import Artifact
 from training.contract.job import DataError, Job, write_job
 from training.contract.process.exit_codes import BAD_INPUT, REFUSED
 from training.contract.running.leftovers import remove_state
-from training.contract.scopes import KEPT_STEPS
+from training.contract.scopes import WHOLE
 from training.recipe.recipe import recipe_as_data
 
 if TYPE_CHECKING:
@@ -143,8 +143,11 @@ def _make_anew(
     """Run a job for the cell; return the artifact and the URL of the job's run in MLflow."""
     job = job_of(cell, comparison, pipeline.loaded_profile().size_for(cell.asset))
     _write_job(job, cell, comparison, watch)
-    if cell.asset == KEPT_STEPS:
+    if cell.asset in WHOLE:
         tell(_again(cell, comparison), cell, watch)
+    elif cell.asset == BASE_MODEL and (first := comparison.recipe.pretrain.continued_at) and not job.goes_on_from:
+        said = f"no state of the training that it continues is kept up to step {first[-1]:,}; it begins at step 0"
+        tell(said, cell, watch)
     announce("started", cell, {})
     with Watching(Path(job.output), run_id=watch.run_id) as watching:
         begun()
@@ -157,12 +160,12 @@ def _make_anew(
 
 
 def _again(cell: Cell, comparison: Comparison) -> str:
-    """Say what it takes to make a kept step whose base model is made already."""
-    recipe, step, begin = comparison.recipe, cell.kept_step, comparison.step_before(cell)
-    took = comparison.made("base_model", recipe.name).record["metrics"]["training_seconds"]
-    steps = recipe.pretrain.batches.steps
-    seconds = took * (step - begin) / steps
-    return f"base_model was made without it: trained again from step {begin:,} to {step:,}, about {seconds:,.0f} s"
+    """Say what it takes to make a kept step whose training's last model is made already."""
+    whole, begin, ((unit, end),) = WHOLE[cell.asset], comparison.step_before(cell), cell.settings["kept"].items()
+    record = comparison.made(whole, comparison.recipe.name).record
+    took = record["metrics"].get("training_seconds", record["seconds"])
+    seconds = took * (end - begin) / comparison.length_of(cell)
+    return f"{whole} was made without it: trained again from {unit} {begin:,} to {end:,}, about {seconds:,.0f} s"
 
 
 def _write_job(job: Job, cell: Cell, comparison: Comparison, watch: Watch) -> None:

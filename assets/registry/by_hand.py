@@ -1,7 +1,7 @@
 """The registry by hand: register a kept step, make a recipe's model champion, or go back to the previous champion.
 
-A damaged model is never promoted, so every champion is the artifact that was made. A kept step has no decision of the
-gates, so it is registered without an alias, and only a recipe that ends with it can promote it.
+A damaged model is never promoted, so every champion is the artifact that was made. A kept step or a quantized model has
+no decision of the gates, so it is registered without an alias, and only a recipe that ends with it can promote it.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from resources.tracking.reports import Tracking, artifact_key
 from resources.tracking.versions import registered_versions
 from training.contract.artifact import Artifact, problems_of
 from training.contract.job import DataError
+from training.contract.scopes import QUANTIZED_MODEL, QUANTIZED_SCORES, kept_in_words, whole_in_words
 from training.provenance import lineage
 from training.recipe.recipe import Recipe
 
@@ -57,12 +58,16 @@ def promote_by_hand(recipe: Recipe, tracking: Tracking, reason: str) -> dict[str
 
 
 def register_step(recipe: Recipe, step: Artifact, tracking: Tracking) -> dict[str, Any]:
-    """Register a kept step, or an average, as a version without an alias, unless it is one; return the JSON answer.
+    """Register a kept step, an average or a quantized model as a version without an alias, unless it is one.
 
-    Raise TrackingError if a gate refused the step, if anything of it is damaged, or if Dagster, MLflow or a descendant
-    knows another record of it or of what it was made from, or none.
+    Return the JSON answer. Raise TrackingError if a gate refused the model or its scores, if anything of it is damaged,
+    or if Dagster, MLflow or a descendant knows another record of it or of what it was made from, or none.
     """
-    problems = [f"its gate {gate['name']} refused it" for gate in step.failed_gates] + problems_of(step)
+    judged = [step]
+    if step.record["asset"] == QUANTIZED_MODEL:
+        judged.append(compare(recipe, tracking.root).made(QUANTIZED_SCORES, recipe.name))
+    problems = [f"its gate {gate['name']} refused it" for one in judged for gate in one.failed_gates]
+    problems += [problem for one in judged for problem in problems_of(one)]
     problems += doubts(tracking.root, behind_of(lineage.lineage_of(tracking.root, step)), tracking)
     if problems:
         raise TrackingError(f"{step.record['partition']}: {problems[0]}; {REPAIR}")
@@ -75,19 +80,26 @@ def register_step(recipe: Recipe, step: Artifact, tracking: Tracking) -> dict[st
 
 
 def _registered_step(recipe: Recipe, step: Artifact, registry: Registry) -> str:
-    kept = step.record["settings"].get("kept")
-    of = f"after step {kept['step']}" if kept else f"as the mean of steps {', '.join(step.record['notes']['shares'])}"
+    kept, notes = kept_in_words(step.record["settings"]), step.record["notes"]
+    what, judged = whole_in_words(step.record["asset"]), "No gate of its promotion has judged it."
+    if parent := notes.get("parent"):
+        what, of, own = whole_in_words(parent["asset"]), f"by {notes['method']}", registry.version_of(parent["digest"])
+        made_from = {"quantized": notes["method"], "parent": parent["digest"]}
+        made_from |= {"parent_version": own.version} if own else {}
+        judged = f"It loses no more than quantize.max_drop from {f'version {own.version}' if own else 'that model'}."
+    else:
+        of = f"after {kept}" if kept else f"as the mean of steps {', '.join(notes['shares'])}"
+        made_from = {"kept": of}
     tags = {
         "recipe": recipe.name,
-        "kept": of,
+        **made_from,
         "digest": step.digest,
         "record_digest": step.record_digest,
         "code_revision": step.record["code_revision"],
     }
     run_key = artifact_key(step.record["asset"], step.fingerprint)
     number = registry.register(step.file(MODEL_FOLDER), run_key=run_key, tags=tags)
-    said = f"The base model of the recipe **{recipe.name}** {of}. No gate has judged it."
-    registry.explain(number, MODEL_NOTE, said)
+    registry.explain(number, MODEL_NOTE, f"The {what} of the recipe **{recipe.name}** {of}. {judged}")
     return number
 
 

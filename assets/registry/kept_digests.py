@@ -104,7 +104,8 @@ def unheard(behind: Iterable[H], root: Path, tracking: Tracking) -> list[tuple[H
     The list is empty if they were told of none: then the root was copied without its stores, or lost them.
     """
     made = {one.artifact.path: one for one in behind if one.artifact is not None}
-    told = _told(made.values(), root, tracking)
+    told = _told_in_dagster(made.values(), root)
+    told |= _told_in_tracker({name for name, digests in told.items() if not digests}, root, tracking)
     alone = [(one, path) for path, one in made.items() if not told[one.fingerprint]]
     if len(alone) == len(made):
         return []
@@ -160,7 +161,14 @@ def _is_confirmed(one: Held, root: Path, tracking: Tracking) -> bool:
 
 
 def _told(behind: Iterable[Held], root: Path, tracking: Tracking) -> dict[str, set[str]]:
-    """Return the record digests that Dagster and MLflow hold, by fingerprint. A store that does not answer has none."""
+    """Return the record digests that Dagster and MLflow hold, by fingerprint."""
+    told = _told_in_dagster(behind, root)
+    also = _told_in_tracker(told, root, tracking)
+    return {name: digests | also[name] for name, digests in told.items()}
+
+
+def _told_in_dagster(behind: Iterable[Held], root: Path) -> dict[str, set[str]]:
+    """Return the record digests that Dagster holds, by fingerprint; none if it does not answer."""
     behind = list(behind)
     told: dict[str, set[str]] = {one.fingerprint: set() for one in behind}
     if home_of(root).exists():
@@ -170,7 +178,13 @@ def _told(behind: Iterable[Held], root: Path, tracking: Tracking) -> dict[str, s
                 if one.artifact is None or one.artifact.record_digest not in said:
                     said.add(_last_told(one, instance, [one.partition]))
                 told[one.fingerprint] |= said - {""}
-    if (tracking.store or root).exists():
+    return told
+
+
+def _told_in_tracker(fingerprints: Iterable[str], root: Path, tracking: Tracking) -> dict[str, set[str]]:
+    """Return the record digests that MLflow holds, by fingerprint; none if it does not answer."""
+    told: dict[str, set[str]] = {name: set() for name in fingerprints}
+    if told and (tracking.store or root).exists():
         with suppress(TrackingError), explained(tracking):
             for name, runs in tracking.told_of(told).items():
                 told[name] |= {tags["record_digest"] for tags in runs}

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING
 from assets.registry.champion import with_digest
 from assets.registry.decision import REPORT, SCORES, lineage_of, model_of
 from assets.registry.standing import REPAIR
-from evaluation.decision.answers import MODELS
+from evaluation.decision.answers import MODELS, NAMES, choice_in_words
 from resources.tracking.errors import TrackingError
 from resources.tracking.loadable import Score
 from resources.tracking.registry import CANDIDATE
 from resources.tracking.reports import artifact_key
 from training.contract.artifact import digest_of, problems_of
-from training.contract.scopes import last_model
+from training.contract.scopes import CHOSEN_MODEL, last_model, last_trained
 from training.contract.tables import markdown_table
 
 if TYPE_CHECKING:
@@ -49,6 +49,8 @@ def tags_of(comparison: Comparison, decision: Artifact | None) -> dict[str, str]
     }
     if decision is not None:
         tags["compared_with"] = decision.record["notes"]["champion_before"] or "none"
+    if said := choice_in_words(model.record):
+        tags |= {"chosen_on": model.record["notes"]["choice"]["suite"], "choice": said}
     for cell in lineage_of(comparison):
         if cell.artifact is not None:
             tags[f"digest.{cell.place}"] = cell.artifact.digest
@@ -60,7 +62,7 @@ def tags_of(comparison: Comparison, decision: Artifact | None) -> dict[str, str]
 
 def judged(recipe: Recipe) -> str:
     """The name under which the scores have the recipe's last model: `base`, `sft` or `aligned`."""
-    return next(name for name, asset in MODELS.items() if asset == last_model(recipe))
+    return next(name for name, asset in MODELS.items() if asset == last_trained(recipe))
 
 
 def scores_of(comparison: Comparison) -> list[Score]:
@@ -87,8 +89,9 @@ def note_of(tags: Mapping[str, str]) -> str:
     """Return the description of a registered model version, made from its tags."""
     scores = [(name.removeprefix("eval."), f"{float(tags[name]):.3f}") for name in tags if name.startswith("eval.")]
     table = "\n".join(markdown_table(("exam", "score"), scores)) if scores else "It has no scores."
+    choice = f" {tags['choice']}." if "choice" in tags else ""
     return (
-        f"The last model of the recipe **{tags['recipe']}**. Its decision: {tags['verdict']}. Contamination:"
+        f"The last model of the recipe **{tags['recipe']}**.{choice} Its decision: {tags['verdict']}. Contamination:"
         f" {tags['contamination']}.\n\n{table}\n\nDigest `{tags['digest'][:12]}`; the tags hold the digests of"
         " everything that it was made from."
     )
@@ -134,7 +137,7 @@ def check_whole(version: Version, registry: Registry) -> bool:
     or a file is damaged.
     """
     told = version.tags.get("record_digest", "")
-    found = (with_digest(registry.tracking.root, asset, version.digest, told) for asset in MODELS.values())
+    found = (with_digest(registry.tracking.root, asset, version.digest, told) for asset in (*NAMES, CHOSEN_MODEL))
     made = next((one for one in found if one is not None), None)
     if made is None:
         return False

@@ -32,6 +32,7 @@ from assets.state.compare import compare
 from assets.state.liveness import Launched, killed_launches, living
 from resources.profile import load_profile
 from resources.tracking.process import OWNER
+from resources.tracking.registry import somebody
 from resources.tracking.reports import Tracking
 from training.contract import artifact
 from training.contract.process.exit_codes import FAILED, OK
@@ -193,13 +194,13 @@ class _Run:
         from assets.graph.job import LAUNCH_TAG
         from assets.run.launch import Launch
 
-        data, launch_id = recipe_as_data(self.recipe), uuid.uuid4().hex
-        tags = {LAUNCH_TAG: launch_id, "pedigree/recipe": self.recipe.name}
+        data, launch_id, who = recipe_as_data(self.recipe), uuid.uuid4().hex, somebody()
+        tags = {LAUNCH_TAG: launch_id, "pedigree/recipe": self.recipe.name, "user": who}  # the last is Dagster's own
         tags |= {START_ANEW: "true"} if starts_anew else {}
         launch = Launch(recipe=data, root=str(self.root), profile=self.profile, exact=exact, tags=tags)
         itself = Launched(launch=launch_id, host=socket.gethostname(), pid=os.getpid(), owner=OWNER)
         self.signs.enter_context(living(self.root, itself))
-        launch.pipeline.tracking().launch(launch_id, self.recipe.name, artifact.digest_of(data))
+        launch.pipeline.tracking().launch(launch_id, self.recipe.name, artifact.digest_of(data), who=who)
         self.launches.append(launch)
         report_asked(launch.reported, self.recipe)
         return launch

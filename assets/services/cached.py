@@ -21,7 +21,7 @@ from assets.state.removal_lock import nobody_looks
 from resources.compute.base import read_json
 from resources.profile import Profile
 from training.contract import artifact
-from training.contract.files.stored_root import StoredRoot, stored_root
+from training.contract.files.stored_root import StoredRoot, states_now, stored_root
 from training.contract.job import DataError
 
 log = logging.getLogger(__name__)
@@ -109,7 +109,8 @@ def _in_use(folders: Iterable[Path], profile: Profile) -> set[str]:
 
 def _cached(folder: Path, stored: StoredRoot, there: Mapping[str, Mapping[str, Any]]) -> Cached:
     files = []
-    for entry in _record(folder)["files"] if stored.key_of_record(folder) in there else ():
+    entries = _record(folder)["files"] if stored.key_of_record(folder) in there else ()
+    for entry in (states_now(folder, one)[0] for one in entries):
         path = folder / entry["path"]
         if _size(path) == there.get(stored.key_of_file(path, entry["sha256"]), {}).get("size"):
             files.append(path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import re
 import shutil
@@ -11,11 +12,14 @@ from pathlib import Path
 
 from assets.services.cached import max_bytes
 from training.contract.files.full_disk import told_of_full_disk
-from training.contract.files.objects import PACKAGES, Objects
+from training.contract.files.objects import PACKAGES, Objects, StoreDown
 from training.contract.files.stored_root import STORE_FILE, make_stored_root
+from training.contract.files.stored_takedowns import bring_takedowns
 from training.contract.job import DataError
 from training.contract.secrets import masked
 from training.contract.user_input.places import local_path
+
+log = logging.getLogger(__name__)
 
 SQLITE_FAILS = "disk I/O error"
 NO_SPACE_BYTES = 4 << 20
@@ -75,16 +79,11 @@ def root_folder(given: str | Path, where: str) -> Path:
     if not (folder / STORE_FILE).exists():
         objects.check_conditions()
         make_stored_root(folder, objects)
+    try:
+        bring_takedowns(folder)
+    except StoreDown as error:  # services start all the same; whoever compares asks again
+        log.warning("%s: what was withdrawn elsewhere is not known: %s", folder, error)
     return folder
-
-
-def refuse_stored(root: Path, command: str) -> None:
-    """Raise DataError if the root is in an object store, which `command` does not reach."""
-    if (root / STORE_FILE).exists():
-        raise DataError(
-            f"{command}: {root} is this machine's folder of a root in an object store, and what is in the store would"
-            " stay as it is; nothing was done"
-        )
 
 
 def check_root(root: Path) -> Path:

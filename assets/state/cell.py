@@ -14,7 +14,7 @@ from assets.state.references import look
 from training.contract import artifact
 from training.contract.identity import made_by
 from training.contract.job import DataError
-from training.contract.scopes import KEPT_STEPS, OPTIMIZER_FOLDER
+from training.contract.scopes import KEPT_ON_PAGES, KEPT_STEPS, OPTIMIZER_FOLDER, WHOLE
 
 if TYPE_CHECKING:
     from assets.state.references import Reference
@@ -104,9 +104,14 @@ class Cell:
         return self.state == "damaged" and known == digest
 
     @property
-    def kept_step(self) -> int:
-        """The step after which a cell of `kept_steps` is kept."""
-        return self.settings["kept"]["step"]
+    def kept_at(self) -> int:
+        """The step, or the epoch, after which the model of a cell is kept; the last one is that of the training."""
+        return next(iter(self.settings["kept"].values()))
+
+    @property
+    def has_state(self) -> bool:
+        """Whether a made cell of `kept_steps` has the optimizer's state beside it."""
+        return self.state == "made" and self.artifact is not None and (self.artifact.path / OPTIMIZER_FOLDER).is_dir()
 
     @property
     def part(self) -> str:
@@ -136,6 +141,7 @@ class Comparison:
     recipe: Recipe
     root: Path
     cells: dict[tuple[str, str], Cell] = field(default_factory=dict)
+    continued: Cell | None = None  # the last kept step of a training that this one continues, if its state is there
 
     def to_do(self, until: str | None = None) -> list[Cell]:
         """Return the cells (assets in partitions) that a run must make or point to a made artifact, inputs first.
@@ -163,16 +169,28 @@ class Comparison:
         return found
 
     def state_before(self, cell: Cell) -> Cell | None:
-        """Return the last kept step before that of `cell` whose optimizer state is there; None without one."""
-        kept = [one for one in self.cells.values() if one.asset == KEPT_STEPS and one.state == "made"]
-        there = [one for one in kept if one.artifact and (one.artifact.path / OPTIMIZER_FOLDER).is_dir()]
-        before = [one for one in there if one.kept_step < cell.kept_step]
-        return max(before, key=lambda one: one.kept_step, default=None)
+        """Return the last kept step before that of `cell` whose optimizer state is there; None without one.
+
+        The training of the base model begins with a step of the one that it continues.
+        """
+        kept = [one for one in self.cells.values() if one.asset == cell.asset and one.has_state]
+        before = [one for one in kept if one.kept_at < cell.kept_at]
+        begun = self.continued if cell.asset in (KEPT_STEPS, WHOLE[KEPT_STEPS]) else None
+        return max(before, key=lambda one: one.kept_at, default=begun)
 
     def step_before(self, cell: Cell) -> int:
-        """Return the step from which the kept step `cell` is made once its base model is there."""
+        """Return the step after which the training of `cell` begins; of a kept step, once the last model is there."""
         found = self.state_before(cell)
-        return 0 if found is None else found.kept_step
+        return 0 if found is None else found.kept_at
+
+    def length_of(self, cell: Cell) -> float:
+        """Return how many steps, or epochs, the whole training of a kept step has, once its last model is made."""
+        section = getattr(self.recipe, CHAIN[cell.asset].sections[0].partition(".")[0])
+        if "epoch" in cell.settings["kept"]:
+            return section.epochs
+        if cell.asset in KEPT_ON_PAGES:
+            return section.steps
+        return self.made(WHOLE[cell.asset], self.recipe.name).record["metrics"]["steps"]
 
     def refused_by(self, cell: Cell) -> Cell | None:
         """Return the first input or guard of `cell` that has a failed gate; None if there is none."""

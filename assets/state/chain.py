@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from evaluation.stages import ASSETS as EVALUATION_ASSETS
-from training.contract.scopes import asks_for, reads, step_part
+from training.contract.scopes import asks_for, kept_parts, reads, step_part
 from training.stages import ASSETS as TRAINING_ASSETS
 
 if TYPE_CHECKING:
@@ -102,8 +102,8 @@ def parts_of(asset: Asset, recipe: Recipe) -> list[str]:
     if asset.scope == "rung":
         return [rung.name for rung in recipe.ladder.rungs]
     if asset.scope == "step":
-        # The last one first: its training passes the others, if they are made when the base model is there already.
-        return [step_part(step) for step in reversed(recipe.pretrain.kept_steps)]
+        # The last one first: its training passes the others, if they are made when the last model is there already.
+        return kept_parts(recipe, asset.sections[0].partition(".")[0])[::-1]
     return [""] if asks_for(recipe, *asset.sections) else []
 
 

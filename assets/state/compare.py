@@ -19,9 +19,13 @@ from assets.state.references import look
 from assets.state.tombstones import read_tombstones
 from training.contract import artifact
 from training.contract.files.stored_root import listed
+from training.contract.files.stored_takedowns import bring_takedowns
 from training.contract.identity.closure import current_code
 from training.contract.job import DataError
+from training.contract.records import varied
+from training.contract.scopes import KEPT_STEPS, OPTIMIZER_FOLDER
 from training.data.checksum_cache import known_under
+from training.pretrain.watch.keep_settings import KeepRecipe
 from training.recipe.recipe import Recipe
 
 
@@ -33,6 +37,7 @@ def compare(recipe: Recipe, root: Path, *, skip_unavailable: bool = False) -> Co
     tombstones that was changed by hand is always an error.
     """
     cells: dict[tuple[str, str], Cell] = {}
+    bring_takedowns(root)
     with listed(root), known_under(root):
         places, code = made_places(recipe, root), current_code()
         corpora = Corpora(with_made(recipe, places), root, places, code, read_tombstones(root))
@@ -45,7 +50,30 @@ def compare(recipe: Recipe, root: Path, *, skip_unavailable: bool = False) -> Co
                         raise
                     cell = unavailable_cell(declared, corpora.recipe, partition, (str(error),))
                 cells[cell.key] = cell
-    return Comparison(recipe=recipe, root=root, cells=cells | dict(_changed(cells, root)))
+    changed = cells | dict(_changed(cells, root))
+    return Comparison(recipe=recipe, root=root, cells=changed, continued=_continued(recipe, root))
+
+
+def _continued(recipe: Recipe, root: Path) -> Cell | None:
+    """Return the last kept step with an optimizer state from which the training of a recipe can go on.
+
+    It is a step before the decay of the training that the recipe continues, or of one that this continues. Which ones
+    were kept is seen in the root, because the other recipe may keep other steps now. None: there is no such step.
+    """
+    if not recipe.pretrain.continues.tokens:
+        return None
+    at = recipe.pretrain.continued_at[-1]
+    states = (look(path.parent, KEPT_STEPS, set()).artifact for path in root.glob(f"{KEPT_STEPS}/*/{OPTIMIZER_FOLDER}"))
+    steps = {step for one in states if one and (step := one.record["settings"]["kept"]["step"]) <= at}
+    if not steps:
+        return None
+    name = recipe.pretrain.continues.recipe or recipe.name
+    first = recipe.before_continued()
+    own = sorted(step for step in steps if step > max(first.pretrain.continued_at, default=0))
+    first = varied(first, {"name": name, "pretrain": {"keep": KeepRecipe(steps=tuple(own))}})
+    before = compare(first, root, skip_unavailable=True)
+    kept = [one for one in before.cells.values() if one.asset == KEPT_STEPS and one.has_state]
+    return max(kept, key=lambda one: one.kept_at, default=before.continued)
 
 
 def _changed(cells: Mapping[tuple[str, str], Cell], root: Path) -> Iterator[tuple[tuple[str, str], Cell]]:

@@ -25,7 +25,8 @@ from typing import TYPE_CHECKING, Any
 from assets.state.removal_lock import TRASH
 from training.contract.artifact import canonical_json, digest_of
 from training.contract.files.erased import ERASED_FILE, ErasedState, erased_in
-from training.contract.files.writing import Unsealed, read_sealed, regular_bytes, write_sealed, write_text
+from training.contract.files.stored_takedowns import FILE, FOLDER, HEAD_FILE, remember
+from training.contract.files.writing import Unsealed, read_sealed, regular_bytes, sealed_text
 from training.contract.job import DataError
 from training.posttrain.source_settings import label
 
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from training.provenance.swap import ErasedFile, MaskedRecord
     from training.recipe.recipe import Recipe
 
-FILE, HEAD_FILE, LOCK_FILE, FOLDER = "takedowns.jsonl", "takedowns.head.json", "takedowns.lock", "takedowns"
+LOCK_FILE = "takedowns.lock"
 OVERWRITTEN = ".overwritten.json"  # ends the name of a list of what a takedown overwrote
 OVERWROTE = "overwrote"  # the field of a line that says what a takedown is about to overwrite
 FOUND = "found.json"  # the answer that was given before a tombstone was written
@@ -190,9 +191,9 @@ def _add(root: Path, *lines: Mapping[str, Any]) -> None:
         fields = json.loads(canonical_json(dict(one)))
         whole.append(canonical_json({**fields, "before": last, "digest": (digest := digest_of([fields, last]))}))
         last = digest
-    write_sealed(root / HEAD_FILE, {"digest": first, "next": last})
-    write_text(root / FILE, "".join(f"{line}\n" for line in whole))
-    write_sealed(root / HEAD_FILE, {"digest": last})
+    remember(root / HEAD_FILE, sealed_text({"digest": first, "next": last}))
+    remember(root / FILE, "".join(f"{line}\n" for line in whole))
+    remember(root / HEAD_FILE, sealed_text({"digest": last}))
 
 
 def honoured(
@@ -248,7 +249,7 @@ def _written_list(root: Path, reasons: Mapping[str, str]) -> Path:
     except (FileNotFoundError, UnicodeDecodeError):
         is_there = False
     if not is_there:
-        write_text(path, text)
+        remember(path, text)
     return path
 
 
@@ -266,7 +267,7 @@ def note_overwritten(root: Path, takedown: int, files: Sequence[ErasedFile], rec
     text = canonical_json(noted)
     name = hashlib.sha256(text.encode()).hexdigest()
     if (takedown, name) not in _memory(root).lists:
-        write_text(root / FOLDER / f"{name[:32]}{OVERWRITTEN}", text)
+        remember(root / FOLDER / f"{name[:32]}{OVERWRITTEN}", text)
         _add(root, {OVERWROTE: takedown, "list": name})
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from training.contract.records import uris_in
-from training.contract.scopes import asks_for, last_model, reads
+from training.contract.scopes import asks_for, last_trained, reads
 from training.contract.stage import Asset
 from training.stages import ASSETS
 
@@ -39,7 +39,7 @@ def data_of(recipe: Recipe) -> dict[str, tuple[str, ...]]:
 
 def _trainings(recipe: Recipe) -> list[str]:
     """Return the recipe's last model and the trained models that it is made from, directly or indirectly."""
-    model = last_model(recipe)
+    model = last_trained(recipe)
     seen, waiting = {model}, [model]
     while waiting:
         new = set(_inputs(recipe, waiting.pop())) - seen
@@ -64,7 +64,9 @@ def _sources(recipe: Recipe, name: str) -> Iterator[str]:
 
 
 def _files(recipe: Recipe, name: str) -> set[str]:
-    return set(uris_in(DECLARED[name].settings(recipe, "")))
+    """Return the files that an asset's settings name, without those that its training only looks at."""
+    settings, stage = DECLARED[name].settings(recipe, ""), DECLARED[name].stage
+    return set(uris_in({section: value for section, value in settings.items() if section not in stage.context}))
 
 
 def _inputs(recipe: Recipe, name: str) -> list[str]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from training.contract.scopes import KEPT_STEPS
+from training.contract.job import InputArtifact, Job
+from training.contract.scopes import CHOSEN_MODEL, KEPT_STEPS, QUANTIZED, QUANTIZED_MODEL
 
 MODEL_FOLDER = "model"
 CORPUS = "decontaminated_documents"  # the pages that the models were pretrained on
@@ -19,8 +20,37 @@ NAMES = {
     KEPT_STEPS: "base",
     "sft_model": "sft",
     "aligned_model": "aligned",
+    QUANTIZED_MODEL: QUANTIZED,
 }
 MODELS = {"base": "base_model", "sft": "sft_model", "aligned": "aligned_model"}
+
+
+def name_of(item: InputArtifact) -> str:
+    """Return the name under which a model takes exams; a chosen model has that of the model whose place it takes."""
+    return NAMES[item.record()["notes"]["choice"]["instead_of"] if item.asset == CHOSEN_MODEL else item.asset]
+
+
+def models_among(job: Job) -> dict[str, InputArtifact]:
+    """Return the models among a job's inputs by the names under which they take exams, in the order of the chain."""
+    return {name_of(item): item for asset in (*NAMES, CHOSEN_MODEL) for item in job.inputs_of(asset)}
+
+
+def choice_in_words(record: Mapping[str, Any]) -> str:
+    """Return on what a model was chosen, as a sentence, given its record; empty for a model that is not chosen."""
+    choice = record.get("notes", {}).get("choice")
+    if not choice:
+        return ""
+    rows = {row["name"]: row for row in choice["candidates"]}
+    own, suite = rows[choice["name"]], choice["suite"]
+    said = f"the last model, chosen on {suite} among {len(rows)} models of its training"
+    if against := own.get("against_last"):
+        low, high = (100 * end for end in against["interval"])
+        said = (
+            f"{own['name'].replace('-', ' ')}, chosen on {suite} among {len(rows)} models of its training:"
+            f" {100 * own['score']:.1f} % there, {100 * against['difference']:+.1f} points against the last model's"
+            f" (95 % interval {low:+.1f} to {high:+.1f})"
+        )
+    return f"The model is {said}; its score on {suite} is too high on average, because it was chosen by it"
 
 
 def sample_file(model: str, suite: str) -> str:

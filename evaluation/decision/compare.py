@@ -18,11 +18,11 @@ from evaluation.decision.intervals import mean_difference_interval, mean_interva
 from evaluation.decision.paired import Answers, gain_of, paired, read_answers
 from training.contract.progress import METRICS_FILE, read_metrics
 from training.contract.records import differences
-from training.contract.scopes import AVERAGED_MODEL, KEPT_STEPS
+from training.contract.scopes import AVERAGED_MODEL, KEPT_STEPS, WHOLE
 
 MATCHED = 0.01  # relative difference of compute below which two trainings count as matched
 MARKS = (0.25, 0.5, 0.75, 1.0)  # shares of the shorter training at which losses are given
-TRAININGS = ("base_model", KEPT_STEPS, "long_context_model", "sft_model", "aligned_model")
+TRAININGS = tuple(name for pair in zip(WHOLE.values(), WHOLE, strict=True) for name in pair)  # in their order
 COST_IN_PARTS = "has only a part of its training's cost on its record, so none is given"
 OWN_NAME = ("name", "description")
 
@@ -280,10 +280,10 @@ def _compute(side: Side) -> dict[str, Any]:
 def _has_cost_in_parts(side: Side) -> bool:
     """Whether a side is made from a kept step whose record has only a part of its training's cost.
 
-    A step that was written on the way of its base model has no attempts of its own; one that was made from the state of
+    A step that was written on the way of its training has no attempts of its own; one that was made from the state of
     an earlier step took less time than its training.
     """
-    kept = [record for (asset, _), record in side.made.items() if asset == KEPT_STEPS]
+    kept = [record for (asset, _), record in side.made.items() if asset in WHOLE]
     spent = [(one["cost"], one["metrics"].get("training_seconds", 0.0)) for one in kept]
     return any("attempts" not in cost or cost.get("wall_seconds", 0.0) < seconds for cost, seconds in spent)
 

@@ -14,14 +14,18 @@ import json
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from evaluation.decision.answers import MODELS
+from evaluation.decision.answers import MODELS, NAMES, choice_in_words, name_of
 from evaluation.decision.intervals import normal_for, share_interval
 from evaluation.decision.paired import Answers, paired, read_answers
 from training.contract.artifact import check_input, write_json
 from training.contract.job import Gate, InputArtifact, Job, Outcome, RefusedInput, Work
+from training.contract.scopes import CHOSEN_MODEL
+from training.posttrain.align.sampling.goodhart import NAME as FALL
+from training.posttrain.align.sampling.goodhart import REWARD_TRUTH
 from training.recipe.settings.promote import PromoteRecipe
 
 WAY_OUT = (
@@ -35,6 +39,7 @@ LEARN_MORE = (
     " was dropped) or for longer, ask more items about what the text says, or promote it: `pedigree promote RECIPE"
     " --reason TEXT`"
 )
+LOOK = "set align.watch.proxy_up_truth_down: stop, with which the model is aligned anew, or align.watch.every: null"
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -89,6 +94,10 @@ class Evidence:
     scores: Mapping[str, Mapping[str, Any]]  # {suite: {"score", "n", …}} of the model
     contamination: Mapping[str, Any]  # the report's gate: {"passed", "evidence"}
     answers: Mapping[str, Answers] = field(default_factory=dict)  # {suite: which items the model got right}
+    watched: Mapping[str, Any] | None = None  # the note on what was seen during its alignment; None: nobody looked
+    asks_watched: bool = False  # whether the recipe asks for that
+    chosen_on: str = ""  # the suite by which the model was chosen among others; empty for one that was not
+    candidates: int = 1  # among so many, with itself
 
 
 def run(job: Job, work: Work) -> Outcome:
@@ -96,10 +105,10 @@ def run(job: Job, work: Work) -> Outcome:
     recipe = job.settings_as(PromoteRecipe, "promote")
     asked = job.settings.get("champion") or {}
     champion = read_champion(asked, root_of(job))
-    model = job.input_of(*MODELS.values())
+    model = job.input_of(*MODELS.values(), CHOSEN_MODEL)
     checks = decide(recipe, gather(job), champion)
     promoted = all(check.passed for check in checks)
-    decision = {
+    decision: dict[str, Any] = {
         "promoted": promoted,
         "model_name": recipe.model_name,
         "model": {"asset": model.asset, "fingerprint": model.fingerprint, "digest": model.digest},
@@ -108,6 +117,7 @@ def run(job: Job, work: Work) -> Outcome:
             **{name: asked[name] for name in ("digest", "scores", "best") if name in asked},
         },
         "scores": {suite: entry["score"] for suite, entry in _model_scores(job).items()},
+        **({"choice": said} if (said := choice_in_words(model.record())) else {}),
         "checks": [{"name": check.name, "passed": check.passed, "detail": check.detail} for check in checks],
     }
     write_json(work.path / "decision.json", decision)
@@ -118,6 +128,7 @@ def run(job: Job, work: Work) -> Outcome:
         evidence = {"reason": reason, "failed": {check.name: check.detail for check in failed}}
         ways_out = dict.fromkeys(check.detail["way_out"] for check in failed if "way_out" in check.detail)
         evidence |= {"way_out": "; ".join(ways_out)} if ways_out else {}
+    evidence |= {"choice": decision["choice"]} if "choice" in decision else {}
     return Outcome(
         files=("decision.json",),
         metrics={
@@ -162,7 +173,7 @@ def _read(asked: Mapping[str, Any], root: Path) -> Champion:
     try:
         if check_input(item).record_digest != item.record_digest and item.record_digest:
             raise RefusedInput(f"{item.path}: its record is not the one that the champion's version names")
-        name = next((name for name, asset in MODELS.items() if _input_digest(item, asset) == digest), None)
+        name = _scored_name(item, digest)
         if name is None:
             raise RefusedInput(f"{item.path}: these are scores of another model")
         return Champion(version=version, digest=digest, answers=read_answers(item.folder, name))
@@ -170,9 +181,20 @@ def _read(asked: Mapping[str, Any], root: Path) -> Champion:
         return Champion(version=version, digest=digest, problem=str(error))
 
 
+def _scored_name(scores: InputArtifact, digest: str) -> str | None:
+    """Return the name under which scores have the model with this digest; None if it is not the only one with it."""
+    record = scores.record()
+    found = [one for one in record["inputs"] if one["digest"] == digest and one["asset"] in (*NAMES, CHOSEN_MODEL)]
+    if len(found) != 1 or found[0]["asset"] != CHOSEN_MODEL:
+        return NAMES[found[0]["asset"]] if len(found) == 1 else None
+    return next((name for name, one in record["notes"]["models"].items() if one["digest"] == digest), None)
+
+
 def gather(job: Job) -> Evidence:
     """Return the evidence that the job's inputs hold."""
-    model = job.input_of(*MODELS.values())
+    model = job.input_of(*MODELS.values(), CHOSEN_MODEL)
+    notes = model.record()["notes"]
+    choice = notes.get("choice", {})
     scores, report = job.input_of("model_scores"), job.input_of("contamination_report")
     gates = {gate["name"]: gate for gate in report.record()["gates"]}
     return Evidence(
@@ -186,18 +208,17 @@ def gather(job: Job) -> Evidence:
         contamination=gates.get(
             "contamination", {"passed": False, "evidence": {"reason": "the report holds no verdict"}}
         ),
-        answers=read_answers(scores.folder, _judged(model.asset)),
+        answers=read_answers(scores.folder, name_of(model)),
+        watched=notes.get("watched"),
+        asks_watched="watched" in job.settings,
+        chosen_on=choice.get("suite", ""),
+        candidates=len(choice["candidates"]) if choice else 1,
     )
-
-
-def _judged(asset: str) -> str:
-    """Return the name of an asset's model in the scores, such as `base` for `base_model`."""
-    return next(name for name, one in MODELS.items() if one == asset)
 
 
 def _model_scores(job: Job) -> dict[str, dict[str, Any]]:
     scores = json.loads(job.input_of("model_scores").file("scores.json").read_text("utf-8"))
-    return scores[_judged(job.input_of(*MODELS.values()).asset)]
+    return scores[name_of(job.input_of(*MODELS.values(), CHOSEN_MODEL))]
 
 
 def _input_digest(item: InputArtifact, asset: str) -> str | None:
@@ -214,8 +235,9 @@ def decide(recipe: PromoteRecipe, evidence: Evidence, champion: Champion) -> lis
     return [
         _same_model(evidence),
         _contamination(evidence),
+        *_believed(evidence),
         _above_chance(recipe.above_chance, evidence),
-        *(_enough(suite, least, evidence.scores) for suite, least in sorted(recipe.min_scores.items())),
+        *(_enough(suite, least, evidence) for suite, least in sorted(recipe.min_scores.items())),
         *_against(champion, recipe.max_score_drop, evidence),
     ]
 
@@ -240,12 +262,28 @@ def _contamination(evidence: Evidence) -> Check:
     return Check(name="contamination", passed=bool(verdict["passed"]), detail=dict(verdict["evidence"]))
 
 
+def _believed(evidence: Evidence) -> Iterator[Check]:
+    """Check that the reward of alignment did not rise while the true reward of held-out answers fell."""
+    seen = evidence.watched
+    if seen is None:
+        if evidence.asks_watched:
+            reason = "align.watch asks for looks at the alignment, and this model was aligned without any"
+            yield Check(name=FALL, passed=False, detail={"reason": reason, "way_out": LOOK})
+        return
+    fall = seen[FALL] or {}
+    detail = {"looks": len(seen["looks"]), "prompts": seen["prompts"], "true_reward": seen["truth"], **fall}
+    if fall:
+        detail |= {"reason": f"the model learned to please its reward: {fall['sentence']}", "way_out": REWARD_TRUTH}
+    yield Check(name=FALL, passed=not fall, detail=detail)
+
+
 def _above_chance(rule: str, evidence: Evidence) -> Check:
     """Check that on at least one suite the model is better than chance and than the best answer that never changes.
 
-    All suites are looked at, so their intervals are those that hold for all of them at once.
+    All suites are looked at, and each candidate on the suite by which a model was chosen, so the intervals are those
+    that hold for all of these scores at once.
     """
-    normal = normal_for(len(evidence.scores))
+    normal = normal_for(len(evidence.scores) + evidence.candidates - 1)
     suites: dict[str, dict[str, Any]] = {}
     for suite, entry in sorted(evidence.scores.items()):
         interval = share_interval(entry["score"], entry["n"], normal=normal)
@@ -256,7 +294,7 @@ def _above_chance(rule: str, evidence: Evidence) -> Check:
             "chance": max(entry["chance"], _commonest(evidence.answers.get(suite, NONE))),
         }
     above = [suite for suite, one in suites.items() if one["interval"][0] > one["chance"]]
-    reason = f"above chance on {', '.join(above)}"
+    reason = f"above chance on {', '.join(map(partial(_as_chosen, evidence), above))}"
     if not above:
         said = "; ".join(_beside_chance(suite, one) for suite, one in suites.items()) or "it took no exam"
         reason = f"not above chance: {said}"
@@ -265,6 +303,14 @@ def _above_chance(rule: str, evidence: Evidence) -> Check:
     if not passed:
         detail["way_out"] = LEARN_MORE if suites else "name exams in evaluation.suites"
     return Check(name="above_chance", passed=passed, detail=detail)
+
+
+def _as_chosen(evidence: Evidence, suite: str) -> str:
+    """Return a suite's name, with a word if the model was chosen by its score there."""
+    if suite != evidence.chosen_on:
+        return suite
+    among = f"by which the model was chosen among {evidence.candidates}"
+    return f"{suite} ({among}, so its score there is too high on average)"
 
 
 def _commonest(answers: Answers) -> float:
@@ -281,8 +327,9 @@ def _beside_chance(suite: str, one: Mapping[str, Any]) -> str:
     )
 
 
-def _enough(suite: str, least: float, scores: Mapping[str, Mapping[str, Any]]) -> Check:
-    entry, name = scores.get(suite), f"score_{suite}"
+def _enough(suite: str, least: float, evidence: Evidence) -> Check:
+    scores, name = evidence.scores, f"score_{suite}"
+    entry = scores.get(suite)
     if entry is None:
         reason = f"no such suite was scored; there are {', '.join(sorted(scores))}"
         return Check(name=name, passed=False, detail={"suite": suite, "least": least, "reason": reason})
@@ -292,8 +339,8 @@ def _enough(suite: str, least: float, scores: Mapping[str, Mapping[str, Any]]) -
         "least": least,
         "interval": list(share_interval(entry["score"], entry["n"])),
         "n": entry["n"],
-        "reason": f"{suite}: {100 * entry['score']:.1f} % of {entry['n']:,} items, and promote.min_scores asks for"
-        f" {100 * least:.1f} %",
+        "reason": f"{_as_chosen(evidence, suite)}: {100 * entry['score']:.1f} % of {entry['n']:,} items, and"
+        f" promote.min_scores asks for {100 * least:.1f} %",
     }
     return Check(name=name, passed=entry["score"] >= least, detail=detail)
 
@@ -321,15 +368,16 @@ def _against(champion: Champion, most: float, evidence: Evidence) -> Iterator[Ch
         if one.digest != evidence.model_digest:
             for suite, before in sorted(one.answers.items()):
                 name = f"drop_{suite}" if one is champion else f"drop_{suite}_from_version_{one.version}"
-                yield _no_drop(name, suite, one, before, evidence.answers.get(suite, NONE), most)
+                yield _no_drop(name, suite, one, before, evidence, most)
 
 
-def _no_drop(name: str, suite: str, champion: Champion, before: Answers, now: Answers, most: float) -> Check:
+def _no_drop(name: str, suite: str, champion: Champion, before: Answers, evidence: Evidence, most: float) -> Check:
     """Check that the score on all items that a champion answered is shown to be at most `most` lower.
 
     A suite on which the two models cannot be compared fails the check, because nothing shows that this model is as
     good.
     """
+    now = evidence.answers.get(suite, NONE)
     detail: dict[str, Any] = {"suite": suite, "version": champion.version}
     missing, who = before.correct.keys() - now.correct.keys(), f"version {champion.version}"
     drop = paired(before, now)
@@ -344,7 +392,8 @@ def _no_drop(name: str, suite: str, champion: Champion, before: Answers, now: An
         assert drop is not None
         passed = drop.is_at_most(most)
         says = "does not show" if not passed else "shows"
-        reason = f"{suite}, against {who}: {drop.sentence}, which {says} that at most {100 * most:.1f} are lost"
+        reason = f"{_as_chosen(evidence, suite)}, against {who}: {drop.sentence}, which {says} that at most"
+        reason += f" {100 * most:.1f} are lost"
         detail |= {**drop.as_json(), "most": most, "reason": reason, **({} if passed else {"way_out": MORE_ITEMS})}
         return Check(name=name, passed=passed, detail=detail)
     return Check(name=name, passed=False, detail={**detail, "reason": reason, "way_out": WAY_OUT})

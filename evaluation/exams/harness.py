@@ -133,14 +133,16 @@ def fitting(
             return kept
         # Asked again, because the examples in a prompt are drawn by the item's place.
         kept = [item for place, item in enumerate(kept) if place not in long]
-    raise none_fits(benchmark, items, model.max_length)
+    raise NoneFits(benchmark, items, model.max_length)
 
 
-def none_fits(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], positions: int) -> DataError:
-    """Return the error that a model can be asked none of a suite's items."""
-    return DataError(
-        f"{benchmark.name}: none of {len(items)} items fits with its answer into the {positions} positions of the model"
-    )
+class NoneFits(DataError):
+    """The error that a model can be asked none of a suite's items."""
+
+    def __init__(self, benchmark: BenchmarkRecipe, items: Sequence[ExamItem], positions: int) -> None:
+        self.suite = benchmark.name
+        self.why = f"none of {len(items)} items fits with its answer into the {positions} positions of the model"
+        super().__init__(f"{self.suite}: {self.why}")
 
 
 def suite_task(
@@ -273,7 +275,7 @@ def _result(
     generated: Mapping[str, dict[str, Any]],
 ) -> SuiteResult:
     numbers = {key: value for key, value in outcome["results"][benchmark.name].items() if _is_number(key, value)}
-    metric, filter_name = _headline(benchmark, numbers)
+    metric, filter_name = headline(benchmark, numbers)
     records = [record for record in outcome["samples"][benchmark.name] if record["filter"] == filter_name]
     if len(records) != len(items):
         raise RecipeError(f"{benchmark.name}: the task made {len(records)} questions of {len(items)} items")
@@ -352,7 +354,7 @@ def _how(task: ConfigurableTask, benchmark: BenchmarkRecipe, generated: dict[str
     }
 
 
-def _headline(benchmark: BenchmarkRecipe, numbers: Mapping[str, float]) -> tuple[str, str]:
+def headline(benchmark: BenchmarkRecipe, numbers: Mapping[str, float]) -> tuple[str, str]:
     """Return the metric that is the suite's score, and the filter through which lm-eval computes it."""
     if not benchmark.is_task:
         return HEADLINE[benchmark.kind], "none"
@@ -373,8 +375,13 @@ def _task_hash(records: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _sample(record: Mapping[str, Any], item: ExamItem, task: ConfigurableTask, metric: str) -> dict[str, Any]:
-    """Return the kept sample of one item. Raise RecipeError if the metric gives the item a value other than 0 or 1."""
-    if record[metric] not in (0, 1):
+    """Return the kept sample of one item.
+
+    Raise RecipeError if the metric gives the item a value other than 0 or 1; of several answers, other than from 0 to
+    1.
+    """
+    several = len(record["resps"][0]) > 1
+    if not (0 <= record[metric] <= 1 if several else record[metric] in (0, 1)):
         raise RecipeError(f"{task.config.task}: metric {metric} gives an item {record[metric]}; take one of 0 and 1")
     sample: dict[str, Any] = {"item": item.id, "prompt": record["arguments"][0][0]}
     if task.OUTPUT_TYPE == "multiple_choice":
@@ -395,6 +402,10 @@ def _sample(record: Mapping[str, Any], item: ExamItem, task: ConfigurableTask, m
         if isinstance(extracted, list) and len(extracted) == 1:  # of a filter that makes a program of each answer
             extracted = extracted[0]
         if str(extracted) != sample["response"]:
-            sample["extracted"] = str(extracted)
-    sample["correct"] = bool(record[metric])
+            sample["extracted"] = (
+                list(map(str, extracted)) if several and isinstance(extracted, list) else str(extracted)
+            )
+        said = {"responses": list(map(str, record["resps"][0])), "score": float(record[metric])}
+        sample |= said if several else {}
+    sample["correct"] = bool(record[metric] == 1)
     return sample

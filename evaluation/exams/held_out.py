@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from training.generate.passes.pass_rows import passes
+import torch
+
 from training.generate.sampler import Sampler, seeds_of
-from training.generate.turns import Chat, Message
+from training.generate.turns import Message
+from training.posttrain.align.sampling.likelihoods import likelihoods
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.reward.reward import Judge, token_scores
-from training.posttrain.trainer.models import right_padded
 from training.recipe.settings.evaluation import JUDGED_PROMPTS
 
 
@@ -60,31 +61,8 @@ def before_and_after(
         metrics[f"{name}_held_out_answer_tokens"] = sum(map(len, answers)) / len(answers)
     pairs = list(zip(prompt_ids, answers, strict=True))  # answers of the aligned model, the last in the loop
     chat = referee.chat
-    ratios = [
-        after - before
-        for after, before in zip(
-            log_probabilities(samplers["aligned"].model, pairs, chat),
-            log_probabilities(samplers["sft"].model, pairs, chat),
-            strict=True,
-        )
-    ]
+    with torch.inference_mode():  # as the sampler does, which leaves the shared weights so
+        after, before = (likelihoods(samplers[name].model, pairs, chat) for name in ("aligned", "sft"))
+    ratios = [one.nats - other.nats for one, other in zip(after, before, strict=True)]
     metrics["kl_from_sft"] = sum(ratios) / len(ratios)
     return metrics
-
-
-def log_probabilities(model: Any, pairs: Sequence[tuple[Sequence[int], Sequence[int]]], chat: Chat) -> list[float]:
-    """Return log p(answer | prompt) in nats, computed in fp32, for each pair of prompt tokens and answer tokens."""
-    import torch
-
-    rows = [[*prompt, *answer] for prompt, answer in pairs]
-    found: list[float] = []
-    with torch.inference_mode(), torch.autocast(model.device.type, enabled=False):
-        for some in passes([len(row) for row in rows], vocabulary=model.config.vocab_size):
-            batch = right_padded(rows[some], chat.pad_id, model.device)
-            logits = model(**batch, use_cache=False).logits.float()
-            for one, (prompt, answer) in zip(logits, pairs[some], strict=True):
-                said = one[len(prompt) - 1 : len(prompt) + len(answer) - 1].log_softmax(-1)
-                wanted = torch.tensor(answer, dtype=torch.long, device=said.device)
-                found.append(float(said.gather(-1, wanted[:, None]).sum()))
-            del logits, one  # else they would stay until the next pass has its own
-    return found

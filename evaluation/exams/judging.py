@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from evaluation.decision.answers import MODEL_FOLDER, MODELS, sample_file
+from evaluation.decision.answers import MODEL_FOLDER, MODELS, models_among, sample_file
 from training.contract.artifact import write_json
 from training.contract.identity import numerics
 from training.contract.job import Job, Outcome, Work
@@ -49,7 +49,7 @@ def _judged(job: Job, work: Work, *, is_first: bool) -> Outcome:
     numerics.use_threads(job.run)
     numerics.note(job, work)
     gathers, why = while_answering(  # with three models in memory, as before and after alignment
-        job.input_of("aligned_model").file(MODEL_FOLDER),
+        models_among(job)["aligned"].file(MODEL_FOLDER),
         job.run.answer_weights,
         shard=job.run.shard,
         rows=recipe.batch_size,
@@ -76,8 +76,9 @@ def _judged(job: Job, work: Work, *, is_first: bool) -> Outcome:
 
 def _answers(job: Job, recipe: EvaluationRecipe, *, gathers: bool) -> Iterator[SampledAnswers]:
     """Yield each model's answers to the suites asked in the chat template, and to the alignment prompts."""
-    from evaluation.exams.answer_rewards import SampledAnswers, read_prompts
+    from evaluation.exams.answer_rewards import SampledAnswers
     from evaluation.exams.items import read_exam
+    from training.posttrain.prompts.judged import read_prompts
 
     scores = job.input_of("model_scores")
     how = json.loads(scores.file("harness.json").read_text("utf-8"))
@@ -93,7 +94,7 @@ def _answers(job: Job, recipe: EvaluationRecipe, *, gathers: bool) -> Iterator[S
                 said = [str(row["response"]) for row in read_lines(scores.file(sample_file(model, suite)))]
                 yield SampledAnswers(model=model, suite=suite, prompts=messages, answers=said)
         if prompts and how[model]["chat_template_sha256"] is not None:
-            folder = job.input_of(MODELS[model]).file(MODEL_FOLDER)
+            folder = models_among(job)[model].file(MODEL_FOLDER)
             yield _sampled(model, folder, prompts, recipe, shard=job.run.shard, gathers=gathers)
 
 
@@ -134,7 +135,7 @@ def _before_and_after(job: Job, reward_model: Path, *, gathers: bool) -> dict[st
     from evaluation.exams.held_out import before_and_after, unique_prompts
 
     align = job.settings_as(AlignRecipe, "align")
-    sft, aligned = (job.input_of(asset).file(MODEL_FOLDER) for asset in ("sft_model", "aligned_model"))
+    sft, aligned = (models_among(job)[name].file(MODEL_FOLDER) for name in ("sft", "aligned"))
     pairs = read_pairs(job.input_of("preference_data"), Chat.of(sft), max_length=align.max_length, where="align")
     prompts = unique_prompts(pairs.held_out_rows)
     return before_and_after(sft, aligned, reward_model, prompts, align, shard=job.run.shard, gathers=gathers)

@@ -10,6 +10,7 @@ Legend: B batch, T tokens, V vocabulary, K kept positions, C contexts, R rows (c
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import copy
 from itertools import chain
@@ -21,6 +22,7 @@ from lm_eval.api.instance import Instance
 from lm_eval.api.model import TemplateLM
 
 from training.data.exams.generation import longest_answer
+from training.generate.answer_draws import ITEM, AnswerDraw, answer_draw, answer_seed
 from training.generate.encoder import Encoder
 from training.generate.model_folder import open_model, padded
 from training.generate.passes.compact import of_tails, why_padded
@@ -317,24 +319,35 @@ class LocalModel(TokenizedRequests):
         return totals
 
     def generate_until(self, requests: list[Instance], disable_tqdm: bool = False) -> list[str]:
-        """Return greedy answers to the requests, each cut at its first stop string; note by task how they were made.
+        """Return answers to the requests, each cut at its first stop string; note by task how they were made.
 
-        A task that asks for other answers is refused before (training/data/exams/generation.py).
+        A request that comes several times is answered as often. Each sampled answer has a seed of its own, from suite,
+        item and its number there, so it depends on no other item and on no batch.
         """
         del disable_tqdm
-        answers = [""] * len(requests)
-        groups: dict[tuple[tuple[str, ...], int], list[int]] = {}
+        answers, seeds = [""] * len(requests), [0] * len(requests)
+        groups: dict[tuple[tuple[str, ...], int, AnswerDraw], list[int]] = {}
+        times = Counter[int]()
         for i, request in enumerate(requests):
             _, wanted = request.args
+            draw, task = answer_draw(wanted), str(request.task_name)
+            seeds[i] = answer_seed(task, wanted.get(ITEM, ""), times[id(request)], draw.seed)
+            times[id(request)] += 1
             until = wanted.get("until") or ()
             stops = (until,) if isinstance(until, str) else tuple(until)
             longest = longest_answer(wanted, TASK_NEW_TOKENS)
-            groups.setdefault((stops, longest), []).append(i)
-            made = {"until": list(stops), "max_new_tokens": longest, "do_sample": False}
-            self.generated[str(request.task_name)] = made
-        for (until, max_new_tokens), members in groups.items():
-            prompts = [self.prompt_ids(requests[i].args[0]) for i in members]
-            given = self.sampler.answers(prompts, until=until, max_new_tokens=max_new_tokens)
+            groups.setdefault((stops, longest, draw), []).append(i)
+            made = {"until": list(stops), "max_new_tokens": longest, **draw.as_json()}
+            self.generated[task] = made | ({"repeats": times[id(request)]} if draw.temperature else {})
+        for (until, max_new_tokens, draw), members in groups.items():
+            given = self.sampler.answers(
+                [self.prompt_ids(requests[i].args[0]) for i in members],
+                until=until,
+                max_new_tokens=max_new_tokens,
+                temperature=draw.temperature,
+                top_p=draw.top_p,
+                seeds=[seeds[i] for i in members],
+            )
             for i, text in zip(members, given, strict=True):
                 answers[i] = text
         return answers

@@ -2,8 +2,8 @@
 
 The request is {"model", "evaluation", "settings", "output", "shard"}: a folder in the transformers layout, the recipe
 section `evaluation`, a job's settings for suites that a source generates, the folder to write, or null, and the number
-of processes that share the weights. The last line of the output is one JSON object: {"ok", "scores"}, or {"ok",
-"error"} with exit code 2; of several processes the first one writes. The files are those of the stage `evaluate`
+of processes that share the weights. The last line of the output is one JSON object: {"ok", "scores", "not_scored"}, or
+{"ok", "error"} with exit code 2; of several processes the first one writes. The files are those of the stage `evaluate`
 (evaluation/exams/scores.py).
 """
 
@@ -13,6 +13,8 @@ import json
 import sys
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from training.contract.artifact import ARTIFACT_FILE
 from training.contract.job import DataError
 from training.contract.model_files import model_digest
 from training.contract.parts.contained import Bounds, contained
-from training.contract.records import RecipeError, read_record
+from training.contract.records import RecipeError, all_of, read_record
 from training.contract.run_settings import RunSettings
 from training.recipe.settings.evaluation import EvaluationRecipe
 
@@ -35,6 +37,7 @@ def scores_of(
     With `shard`, each weight is divided among so many processes, which all call this.
     """
     from evaluation.exams.scores import check_names, sit, write_scores
+    from evaluation.exams.suites.canned_answers import try_suite
     from evaluation.exams.tasks import asked_exam
     from training.adopt.trial import check_tried
     from training.generate.spread import is_first
@@ -42,6 +45,7 @@ def scores_of(
     check_tried(folder)
     check_names(recipe.suites)
     exams = [(benchmark, asked_exam(benchmark, settings).items) for benchmark in recipe.suites]
+    all_of(*(partial(try_suite, *exam, settings) for exam in exams if exam[0].is_task))
     is_artifact = (folder.parent / ARTIFACT_FILE).is_file()  # of which the folder is `model/`
     identity = {"folder": str(folder.resolve()), "digest": model_digest(folder.parent if is_artifact else folder)}
     candidate = sit(MODEL, folder, identity, exams, recipe, settings, run=RunSettings(shard=shard))
@@ -50,6 +54,24 @@ def scores_of(
         output.mkdir(parents=True, exist_ok=True)
         write_scores(output, [candidate], {MODEL: scores})
     return scores
+
+
+def _scores_of_some(
+    request: Mapping[str, Any], recipe: EvaluationRecipe, output: Path | None
+) -> tuple[dict[str, dict[str, Any]], dict[str, str]]:
+    """Return the scores by suite, and {suite: why} for suites of a preset of which the model can be asked no item."""
+    from evaluation.exams.harness import NoneFits
+
+    left, missed = recipe.suites, dict[str, str]()
+    while True:
+        try:
+            some = replace(recipe, suites=left)
+            return scores_of(Path(request["model"]), some, request["settings"], output, shard=request["shard"]), missed
+        except NoneFits as error:
+            if recipe.preset == "none" or len(left) == 1:
+                raise
+            missed[error.suite] = error.why
+            left = tuple(suite for suite in left if suite.name != error.suite)
 
 
 def _bounds(request: Mapping[str, Any]) -> Bounds:
@@ -66,12 +88,12 @@ def main(arguments: list[str]) -> int:
     output = Path(request["output"]) if request["output"] else None
     try:
         with joined_world() as world, contained(_bounds(request) if recipe.outside_parts() else None):
-            scores = scores_of(Path(request["model"]), recipe, request["settings"], output, shard=request["shard"])
+            scores, missed = _scores_of_some(request, recipe, output)
     except (DataError, RecipeError) as error:
         print(json.dumps({"ok": False, "error": str(error)}, ensure_ascii=False))
         return 2
     if world.is_first:
-        print(json.dumps({"ok": True, "scores": scores}, ensure_ascii=False))
+        print(json.dumps({"ok": True, "scores": scores, "not_scored": missed}, ensure_ascii=False))
     return 0
 
 

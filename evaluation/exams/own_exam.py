@@ -5,7 +5,6 @@ Around it everything is as in other suites: how items are read and searched for,
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -14,7 +13,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from evaluation.exams.harness import SuiteResult, by_kind, check_shown, none_fits, raw_prompt
+from evaluation.exams.harness import NoneFits, SuiteResult, by_kind, check_shown, raw_prompt
 from evaluation.exams.items import ExamItem
 from training.contract.files.checksums import identity_of
 from training.contract.model_files import model_files
@@ -22,6 +21,7 @@ from training.contract.parts.code import code_digest
 from training.contract.parts.outside import PartFailed
 from training.data.exams.own_harness import ItemScore, ReadyHarness
 from training.data.exams.settings import BenchmarkRecipe
+from training.generate.answer_draws import answer_seed
 from training.generate.sampler import Sampler
 from training.generate.turns import Message
 
@@ -89,9 +89,8 @@ class Generator:
         return self._sampler.encoder.conversations([prompt], is_prompt=True)[0]
 
     def _seed(self, item: str, seed: int) -> int:
-        named = f"{self._suite}/{item}/{self._answered[item]}/{seed}"
         self._answered[item] += 1
-        return int.from_bytes(hashlib.sha256(named.encode()).digest()[:7])
+        return answer_seed(self._suite, item, self._answered[item] - 1, seed)
 
 
 def ask_generator(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], sampler: Sampler) -> SuiteResult:
@@ -100,7 +99,7 @@ def ask_generator(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], sampler
     found = ready.scores(model, items, set_aside=model.too_long)
     kept = [item for item in items if item.id not in model.too_long]
     if not kept:
-        raise none_fits(benchmark, items, model.max_length)
+        raise NoneFits(benchmark, items, model.max_length)
     check_shown(benchmark, kept, [{"arguments": [model.prompts[item.id]]} for item in kept])
     return _result(benchmark, ready, items, kept, found, {item.id: model.prompts[item.id][:1] for item in kept})
 

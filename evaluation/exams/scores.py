@@ -25,8 +25,8 @@ from evaluation.decision.answers import (
     HELD_OUT,
     MODEL_FOLDER,
     MODELS,
-    NAMES,
     OUTSIDE,
+    models_among,
     sample_file,
 )
 from evaluation.decision.paired import Answers, by_item, comparisons
@@ -75,7 +75,7 @@ def _evaluated(job: Job, work: Work, *, is_first: bool) -> Outcome:
         OUTSIDE: read_texts(recipe, job.settings),
     }
     candidates = []
-    models = {name: item for asset, name in NAMES.items() for item in job.inputs_of(asset)}
+    models = models_among(job)
     for step, (name, item) in enumerate(models.items(), start=1):
         identity = {"asset": item.asset, "fingerprint": item.fingerprint, "digest": item.digest}
         folder = item.file(MODEL_FOLDER)

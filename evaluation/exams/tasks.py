@@ -7,10 +7,11 @@ lm-eval's task expects other columns, fields of the recipe such as `doc_to_text`
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from functools import cache
+from functools import cache, cached_property, lru_cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -18,9 +19,10 @@ from typing import Any
 import datasets
 import lm_eval.tasks
 import lm_eval.utils
-from jinja2 import BaseLoader, StrictUndefined, TemplateError
+from jinja2 import BaseLoader, StrictUndefined, Template, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 from lm_eval.api.instance import Instance
+from lm_eval.api.metrics import mean
 from lm_eval.api.task import ConfigurableTask
 from lm_eval.tasks._index import Entry, Kind, TaskIndex
 from lm_eval.tasks._yaml_loader import load_yaml
@@ -28,24 +30,42 @@ from lm_eval.tasks._yaml_loader import load_yaml
 from evaluation.exams.items import Exam, ExamItem, read_exam
 from training.contract.job import DataError
 from training.contract.parts.outside import PartFailed
+from training.contract.process.cores import available_cores
 from training.contract.records import RecipeError
 from training.contract.sandbox import code_eval
-from training.contract.sandbox.judged import check_tests
+from training.contract.sandbox.answers import ConfinedScores, scored
+from training.contract.sandbox.confined import check_sandbox
+from training.contract.sandbox.judged import Found, Given, check_tests, judged
 from training.contract.user_input.plain_data import MOST_BYTES, yaml_value
-from training.data.exams.generation import check_generation
+from training.data.exams.generation import PASS_AT, WRITTEN, check_generation, check_repeats
 from training.data.exams.grading import given
 from training.data.exams.settings import DECIDED_HERE, BenchmarkRecipe
-from training.data.exams.task_checks import check_confined
+from training.data.exams.task_checks import check_confined, confined_function
 from training.data.sources import open_uri, read_rows
+from training.generate.answer_draws import ITEM, answer_draw
+from training.generate.spread import shared_out
 
 FEWSHOT_SEED = 1234  # lm-eval's default
 TEST, EXAMPLES = "test", "fewshot"
+PASS_AT_SHOWN = (1, 10, 100)  # as in code_eval; beside them the one that a suite's metric names
 SOLUTIONS = ("{}", "\n{}\n```", "```python\n{}\n```")  # a program as an answer; tasks differ in the form they read
+
+
+class Templates(SandboxedEnvironment):
+    """An environment that compiles each template once. lm-eval compiles one for each item, which takes milliseconds."""
+
+    @cached_property
+    def _compiled(self) -> Callable[[str], Template]:
+        return lru_cache(maxsize=1024)(super().from_string)
+
+    def from_string(self, source: Any, *more: Any, **named: Any) -> Template:
+        """Return the template of a text."""
+        return super().from_string(source, *more, **named) if more or named else self._compiled(source)
 
 
 def sandboxed() -> SandboxedEnvironment:
     """Return lm-eval's environment of templates, in which no template reaches Python's internals."""
-    environment = SandboxedEnvironment(loader=BaseLoader(), undefined=StrictUndefined, keep_trailing_newline=True)
+    environment = Templates(loader=BaseLoader(), undefined=StrictUndefined, keep_trailing_newline=True)
     environment.filters |= lm_eval.utils.env.filters
     return environment
 
@@ -78,9 +98,12 @@ class LmEvalTask(ConfigurableTask):
     """A task of lm-eval whose documents are in memory."""
 
     UNSAFE_CODE = False  # lm-eval sets it only on tasks that run code
+    pass_at: tuple[int, ...] = ()  # the k of pass@k, of a task that runs several programs for each item
 
-    def __init__(self, config: dict[str, Any], splits: Mapping[str, Sequence[Mapping[str, Any]]]) -> None:
-        self._splits = splits
+    def __init__(
+        self, config: dict[str, Any], splits: Mapping[str, Sequence[Mapping[str, Any]]], items: Sequence[str] = ()
+    ) -> None:
+        self._splits, self._items = splits, items
         super().__init__(config=config)
         self.set_fewshot_seed(FEWSHOT_SEED)
 
@@ -90,9 +113,18 @@ class LmEvalTask(ConfigurableTask):
             **{name: datasets.Dataset.from_list([dict(row) for row in rows]) for name, rows in self._splits.items()}
         )
 
+    def construct_requests(self, doc: dict[str, Any], ctx: Any, **kwargs: Any) -> Any:
+        """Return what is asked about one item. A request for sampled answers names its item, for their seeds."""
+        made = super().construct_requests(doc, ctx, **kwargs)
+        if isinstance(made, Instance) and self.OUTPUT_TYPE == WRITTEN:
+            asked: Any = made.args[-1]
+            assert made.doc_id is not None, "lm-eval numbers what it asks"
+            asked |= {ITEM: self._items[made.doc_id]} if answer_draw(asked).temperature else {}
+        return made
+
     def apply_filters(self) -> list[Instance] | None:
         """Filter written answers for grading, each as it is after its thought; the answers are kept whole."""
-        if self.OUTPUT_TYPE != "generate_until":
+        if self.OUTPUT_TYPE != WRITTEN:
             return super().apply_filters()
         requests = self._instances or []
         whole = [request.resps for request in requests]
@@ -102,18 +134,46 @@ class LmEvalTask(ConfigurableTask):
         for request, said in zip(requests, whole, strict=True):
             request.resps = said
         if self.UNSAFE_CODE:
-            CODE_EVAL.judge_ahead(
+            programs = (
                 CODE_EVAL.program(code, str(self.doc_to_target(request.doc)), _shown(request.doc))
                 for request in requests
                 for codes in request.filtered_resps.values()
                 for code in ([codes] if isinstance(codes, str) else codes)
             )
+            CODE_EVAL.judge_ahead(programs, partial(_shared, judged))
+        scores = self.config.process_results
+        if isinstance(scores, ConfinedScores):
+            answers = ((one.doc, [said]) for one in requests for said in one.filtered_resps.values())
+            scores.ahead(answers, partial(_shared, partial(scored, scores.function, scores.metrics)))
         return filtered
 
     def process_results(self, doc: Mapping[str, Any], results: Sequence[Any]) -> dict[str, Any]:
-        """Return the metrics of one item. A program is judged by what was shown of it."""
+        """Return the metrics of one item. A program is judged by what was shown of it.
+
+        Of several programs there is also pass@k, for each k of `pass_at` that there are as many of.
+        """
         CODE_EVAL.given = _shown(doc)
-        return super().process_results(doc, results)
+        values = super().process_results(doc, results)
+        if self.UNSAFE_CODE and self.pass_at:
+            shares, _ = CODE_EVAL.compute(
+                references=[str(self.doc_to_target(doc))], predictions=results, k=self.pass_at
+            )
+            values = {**values, **shares}
+            self._aggregation_list |= {name: mean for name in shares if name not in self._aggregation_list}
+            self._higher_is_better |= dict.fromkeys(shares, True)
+        return values
+
+
+def _shared(work: Callable[..., list[Found]], given: list[Given]) -> list[Found]:
+    """Return what `work` finds for the given, which the processes of a job share out, and those of a node its cores."""
+    processes = int(os.environ.get("WORLD_SIZE", "1"))
+    at_once = max(1, available_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")))
+    shares = [given[number::processes] for number in range(processes)]
+    places = [range(number, len(given), processes) for number in range(processes)]
+    found = dict[int, Found]()
+    for (_, some), share in zip(shared_out(shares, partial(work, at_once=at_once), model=None), places, strict=True):
+        found |= zip(share, some, strict=True)
+    return [found[place] for place in range(len(given))]
 
 
 def _shown(document: Mapping[str, Any]) -> str:
@@ -129,6 +189,10 @@ def make_task(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: M
     """
     check_confined(benchmark)
     config = task_config(benchmark)
+    function = confined_function(benchmark)
+    confined = ConfinedScores(function, benchmark.question_field) if function else None
+    if confined is not None:
+        config["process_results"] = confined
     shots = config.get("num_fewshot") or 0
     examples = benchmark.fewshot_uri
     own = config.get("fewshot_config") or {}
@@ -141,18 +205,28 @@ def make_task(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: M
     if shots and examples:
         splits[EXAMPLES] = [_document(row) for row in read_rows(examples, settings=settings)]
     config |= {"task": benchmark.name, "test_split": TEST, "training_split": None, "validation_split": None}
+    several = (config.get("repeats") or 1) if config.get("unsafe_code") else 1
+    if several > 1 and not config.get("filter_list"):  # lm-eval would take the first program alone
+        config["filter_list"] = [{"name": "none", "filter": [{"function": "take_first_k", "k": several}]}]
     config |= {"fewshot_split": EXAMPLES if EXAMPLES in splits else None, "dataset_path": None, "dataset_name": None}
     if own:  # rows of the recipe come before the examples that the task has, and a split would come before both
         left_out = ("split", "samples") if examples else ("split",)
         config["fewshot_config"] = {key: value for key, value in own.items() if key not in left_out}
     try:
-        task = LmEvalTask(config, splits)
+        task = LmEvalTask(config, splits, [item.id for item in items])
     except PartFailed:  # of a task from outside, which says its name
         raise
     except (TypeError, ValueError, KeyError, AttributeError, AssertionError, TemplateError) as error:
         raise RecipeError(f"{benchmark.name}: lm-eval cannot make the task: {type(error).__name__}: {error}") from error
-    if task.UNSAFE_CODE:  # before the model is asked
+    if confined is not None:  # before the model is asked
+        check_sandbox(f"{benchmark.name}: a suite whose scoring evaluates answers")
+        documents: list[Any] = list(task.test_docs())
+        targets = [str(task.doc_to_target(one)) for one in documents]
+        confined.of_task(benchmark.name, task._aggregation_list, zip(documents, targets, strict=True))
+    if task.UNSAFE_CODE:
         check_tests(str(task.doc_to_target(document)) for document in splits[TEST])
+        named = map(int, PASS_AT.findall(benchmark.metric or ""))
+        task.pass_at = tuple(k for k in sorted({*PASS_AT_SHOWN, *named}) if k <= several) if several > 1 else ()
     return task
 
 
@@ -201,7 +275,7 @@ def _whys(task: LmEvalTask, requests: Sequence[Instance], answers: Sequence[str]
         return []
     task._instances = list(requests)
     for request, answer in zip(requests, answers, strict=True):
-        request.resps, request.filtered_resps = [answer], {}
+        request.resps, request.filtered_resps = [answer] * (request.repeats or 1), {}
     task.apply_filters()
     whys = []
     for request in requests:
@@ -226,6 +300,7 @@ def task_config(benchmark: BenchmarkRecipe) -> dict[str, Any]:
     if benchmark.num_fewshot is not None:
         config["num_fewshot"] = benchmark.num_fewshot
     check_generation(benchmark.name, config)
+    check_repeats(benchmark.name, config, metric=benchmark.metric)
     return config
 
 

@@ -17,9 +17,9 @@ from typing import Any
 
 from evaluation.hub.forms.training_summary import SUMMARY_FILE, as_page, fields_of
 from evaluation.hub.pages_read import COUNTED, Reading, reading_of
-from evaluation.hub.sourced import POST_TRAINED, CardTable, as_markdown
+from evaluation.hub.sourced import POST_TRAINED, CardTable, as_markdown, read_by
 from evaluation.hub.training_content import CONTENT_FILE, DOMAINS_FILE, domains_page, tables_of
-from evaluation.report.kept_models import kept_models
+from evaluation.report.kept_models import said_of_models
 from evaluation.report.pages import environment
 from evaluation.report.run_page import looked_at, records_of, render_report
 from evaluation.report.scoreboard import (
@@ -35,7 +35,7 @@ from evaluation.report.truth_comparison import Record, of_asset, sound
 from training.contract.artifact import CLOCK, write_json, write_text
 from training.contract.job import Job, Outcome, Work
 from training.contract.records import read_record
-from training.contract.scopes import KEPT_STEPS
+from training.contract.scopes import CHOSEN_MODEL, KEPT_STEPS
 from training.posttrain.rows_read import ROWS_READ
 from training.recipe.recipe import Recipe
 
@@ -84,8 +84,8 @@ def render_card(
     reading: Reading | None = None,
 ) -> str:
     """The card as Markdown with YAML front matter. `tables` are those of its training content, of this `reading`."""
-    assets = ("adopted_model", "base_model", KEPT_STEPS, "long_context_model", "sft_model", "aligned_model")
-    models = {asset: of_asset(records, asset)[-1:] for asset in assets}
+    trained = ("base_model", KEPT_STEPS, "long_context_model", "sft_model", "aligned_model")
+    models = {asset: of_asset(records, asset)[-1:] for asset in ("adopted_model", *trained, CHOSEN_MODEL)}
     text = (
         environment()
         .get_template(CARD_TEMPLATE)
@@ -98,7 +98,7 @@ def render_card(
             comparisons=comparison_rows(board["comparisons"]),
             kinds=kinds(board["scores"]),
             numerics=numerics_lines(board["numerics"]),
-            kept=kept_models(records),
+            kept=said_of_models(records),
             digests={asset: found[0][1]["digest"] for asset, found in models.items() if found},
             template_digest=_template_digest(records),
             shape=_shape(models),
@@ -131,8 +131,8 @@ def _snapshots(records: Sequence[Record], reading: Reading | None) -> dict[str, 
 def _rows_read(records: Sequence[Record], asset: str) -> dict[str, int]:
     """Return how many different rows of each source a post-training read, as its own record counts them."""
     read = Counter[str]()
-    for _, record in of_asset(records, asset):
-        for one in record["notes"].get(ROWS_READ, ()):
+    for origin in read_by(records, asset):
+        for one in origin.record["notes"].get(ROWS_READ, ()):
             read[one["source"]] += one["rows"]
     return dict(read)
 

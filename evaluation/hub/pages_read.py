@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import itertools
 import json
-import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
@@ -24,10 +22,10 @@ import pyarrow.parquet as pq
 from evaluation.hub.sourced import Cited, Origin, Value, derived
 from evaluation.report.truth_comparison import Record, of_asset
 from training.contract.job import DataError
-from training.contract.scopes import KEPT_STEPS
+from training.contract.scopes import CHOSEN_MODEL, KEPT_ON_PAGES
 from training.data.tokens.shards import SHARDS_FILE, SIDECAR, TOKENS
 from training.data.urls import site_of
-from training.order.batches import PLAN_FILE, Plan, index, interleaved, read_plan, sample_ids
+from training.order.batches import PLAN_FILE, Plan, index, read_plan, sample_ids, samples_before
 from training.order.documents import DOCUMENT, FIRST, SHARD
 from training.order.later_steps import ledger_before
 from training.order.ledger import LEDGER_FILE, Ledger, read_ledger
@@ -60,19 +58,24 @@ class TrainedByPlan:
 
 
 def trainings_of(records: Sequence[Record]) -> list[TrainedByPlan]:
-    """Return the trainings by a plan among these artifacts, in their order."""
+    """Return the trainings by a plan among these artifacts, in their order.
+
+    Where a step of one was chosen, the training up to this step counts, which is all that the chosen model read.
+    """
+    chosen = {record["notes"]["choice"]["last"]: (folder, record) for folder, record in of_asset(records, CHOSEN_MODEL)}
     by_name = {(record["asset"], record["fingerprint"]): (folder, record) for folder, record in records}
     found = []
     for folder, record in records:
         plans = [one for one in record["inputs"] if one["asset"].endswith("_plan")]
-        for one in plans[:1] if record["asset"].endswith("_model") or record["asset"] == KEPT_STEPS else ():
+        for one in plans[:1] if record["asset"].endswith("_model") or record["asset"] in KEPT_ON_PAGES else ():
             plan = by_name.get((one["asset"], one["fingerprint"]))
             if plan is not None:
-                model = Origin(folder, record)
-                ledger = read_ledger(folder) if model.has(LEDGER_FILE) else Ledger()
+                whole, model = Origin(folder, record), Origin(*chosen.get(record["fingerprint"], (folder, record)))
+                ledger = read_ledger(folder) if whole.has(LEDGER_FILE) else Ledger()
                 opened = read_plan(plan[0], digest=plan[1]["digest"])
                 steps = opened.record.steps
                 last = record["settings"].get("kept", {}).get("step", steps)
+                last = last if model == whole else int(model.record["metrics"]["steps"])
                 found.append(TrainedByPlan(Origin(*plan), model, opened, ledger_before(ledger, last, steps=steps)))
     return found
 
@@ -116,22 +119,9 @@ def _positions_before(plan: Plan, step: int) -> list[int]:
     found = [0] * len(plan.record.sources)
     for phase in plan.phases:
         taken = min(max(0, step - phase.first_step), phase.steps) * phase.rows
-        for number, samples in enumerate(_samples_before(phase.samples, taken)):
+        for number, samples in enumerate(samples_before(phase.alternating, taken)):
             found[number] += samples * phase.sequence_length
     return found
-
-
-def _samples_before(quotas: Sequence[int], count: int) -> Sequence[int]:
-    """Return how many samples of each source the first `count` samples of a phase have, without a loop over them."""
-    if count == sum(quotas):
-        return quotas
-    ((source, sample),) = interleaved(quotas, first=count, count=1)  # the first sample that is not read
-    time = Fraction(2 * sample + 1, 2 * quotas[source])
-    before = []
-    for own, quota in enumerate(quotas):
-        place = time * quota - Fraction(1, 2)  # samples with a smaller number come before that time
-        before.append(math.floor(place) + 1 if own < source else math.ceil(place))
-    return before
 
 
 def _between(changed: Sequence[int], stop: int) -> Iterator[tuple[int, int]]:

@@ -26,6 +26,7 @@ from evaluation.report.truth_comparison import Record, sound
 from training.contract.artifact import Artifact, sha256_of, write_json, write_text
 from training.contract.job import DataError, InputArtifact
 from training.contract.records import read_record
+from training.contract.scopes import QUANTIZED_MODEL, kept_in_words, whole_in_words
 from training.contract.tables import markdown_table
 from training.contract.tokenizer_files import CONFIG_FILE
 from training.data.documents import ROWS_PER_GROUP, ZSTD_LEVEL, document_files, read_tables
@@ -41,7 +42,7 @@ CORPUS_SENTENCE = (
     "Documents that the recipe keeps in extraction, filtering, deduplication and decontamination, with the columns of"
     " FineWeb."
 )
-OF_STEPS = "> These are {} of the base model. What follows is said of the recipe's last model."
+OF_STEPS = "> These are {}. What follows is said of the recipe's last model."
 CARD_FILES = (CONTENT_FILE, DOMAINS_FILE, SUMMARY_FILE)
 
 ANSWER = {
@@ -136,11 +137,13 @@ def export_model(
 
 
 def _of_steps(record: Mapping[str, Any]) -> str:
-    """Return what a kept step, or an average of kept steps, is of the base model; empty for another model."""
-    if kept := record.get("settings", {}).get("kept"):
-        return f"the weights after step {kept['step']}"
+    """Return what a kept step, an average of such, or a quantized model is made of; empty for another model."""
+    if kept := kept_in_words(record.get("settings", {})):
+        return f"the weights after {kept} of the {whole_in_words(record['asset'])}"
+    if record["asset"] == QUANTIZED_MODEL:
+        return f"the weights of the {whole_in_words(record['notes']['parent']['asset'])} by {record['notes']['method']}"
     shares = record.get("notes", {}).get("shares", {})
-    return f"the means of the weights after steps {', '.join(shares)}" if shares else ""
+    return f"the means of the weights after steps {', '.join(shares)} of the base model" if shares else ""
 
 
 def _with_cost(page: str, card: Artifact, behind: Sequence[Record]) -> str:

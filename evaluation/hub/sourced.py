@@ -11,7 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from evaluation.report.truth_comparison import Record, of_asset
 from training.contract.job import DataError
+from training.contract.scopes import CHOSEN_MODEL
 
 Value = int | float | str
 SHOWN_ARTIFACTS = 6  # of an asset, below a table; the JSON names all
@@ -120,6 +122,12 @@ class Origin:
     def _cited(self, value: Value, place: str) -> Cited:
         record = self.record
         return Cited(value, (CitedPlace(record["asset"], record["partition"], record["digest"], place),))
+
+
+def read_by(records: Sequence[Record], asset: str) -> list[Origin]:
+    """Return the artifacts by whose notes a training on rows is counted: of a chosen step, only as far as this step."""
+    chosen = {record["notes"]["choice"]["last"]: (folder, record) for folder, record in of_asset(records, CHOSEN_MODEL)}
+    return [Origin(*chosen.get(record["fingerprint"], (folder, record))) for folder, record in of_asset(records, asset)]
 
 
 def _snapshot_in(partition: str) -> str:

@@ -27,13 +27,14 @@ from evaluation.hub.sourced import (
     Origin,
     derived,
     honoured,
+    read_by,
     share_of,
     total,
 )
 from evaluation.report.scoreboard import FUNNEL
 from evaluation.report.truth_comparison import Record, of_asset
 from training.contract.artifact import digest_of
-from training.contract.scopes import KEPT_STEPS
+from training.contract.scopes import CHOSEN_MODEL, KEPT_STEPS
 from training.posttrain.rows.sorting import HELD_OUT_FILE, INSTRUCTIONS_FILE, PROMPTS_FILE, TRAIN_FILE
 
 CONTENT_FILE = "training_content.json"
@@ -139,9 +140,8 @@ def _general(records: Sequence[Record], reading: Reading | None) -> CardTable:
         if days := [day for both in reading.days.values() for day in both]:
             rows.append(("first date that a page read names as its own", reading.cited(min(days))))
             rows.append(("last date that a page read names as its own", reading.cited(max(days))))
-    for trained in (
-        one for name in ("base_model", KEPT_STEPS, "long_context_model") for one in _origins(records, name)
-    ):
+    on_pages = ("base_model", KEPT_STEPS, "long_context_model", CHOSEN_MODEL)
+    for trained in (one for name in on_pages for one in _origins(records, name)):
         asset, metrics = str(trained.record["asset"]), trained.record["metrics"]
         if {"parameters", "tokens"} <= metrics.keys():
             size, tokens = (trained.value_at("metrics", name, of=_whole) for name in ("parameters", "tokens"))
@@ -436,7 +436,7 @@ def _post_trained(records: Sequence[Record]) -> CardTable:
     """Return the rows that each training read, as its model's record counts them."""
     rows: list[tuple[Cell, ...]] = []
     for asset in POST_TRAINED:
-        for origin in _origins(records, asset):
+        for origin in read_by(records, asset):
             read = origin.record["notes"].get("rows_read")
             if read is None:
                 rows.append((asset, *["not counted"] * 4))

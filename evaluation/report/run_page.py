@@ -27,8 +27,9 @@ from evaluation.report.figures import (
     line_picture,
     thinned,
 )
-from evaluation.report.kept_models import kept_models
+from evaluation.report.kept_models import said_of_models
 from evaluation.report.pages import SHOWN_CHARACTERS, environment
+from evaluation.report.reward_curves import goodhart_picture, watched_rewards
 from evaluation.report.samples import has_records
 from evaluation.report.scoreboard import (
     NOT_ABOVE,
@@ -76,7 +77,7 @@ def render_report(
             against_champion=against_champion(board["promotion"]),
             lineage=lineage(records),
             numerics=numerics_lines(board["numerics"]),
-            kept=kept_models(records),
+            kept=said_of_models(records),
             looked_at=looked_at(records) if shown is None else shown,
             clusters=cluster_counts(records),
             findings=findings(records),
@@ -93,6 +94,7 @@ def render_report(
             answers=answers_side_by_side(records),
             alignment_answers=alignment_answers(records),
             reward_parts=reward_parts(board["alignment"]),
+            watched=watched_rewards(records),
             kinds=kinds(board["scores"]),
             not_above=NOT_ABOVE,
             how=_file(records, "model_scores", "harness.json") or {},
@@ -422,6 +424,7 @@ PICTURES = {
     "tokens": tokens_picture,
     "curve": curve_picture,
     "inside": inside_picture,
+    "goodhart": goodhart_picture,
 }
 
 

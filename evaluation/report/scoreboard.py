@@ -253,7 +253,7 @@ def headline(board: Mapping[str, Any], promotion: Mapping[str, Any] | None = Non
     suites, clean (94 of 96 items cleared), promoted as kitchen v3`.
 
     `promotion` is the model's standing in the registry (`promoted`, `model_name`, `version`); None if the registry was
-    not asked. Unknown parts are left out.
+    not asked. Unknown parts are left out, and of a run that ended before the decision nothing is said about one.
     """
     parts = []
     model = board["pretraining"] or board["adopted"]
@@ -267,8 +267,9 @@ def headline(board: Mapping[str, Any], promotion: Mapping[str, Any] | None = Non
     if promotion is not None and promotion["promoted"]:
         parts.append(f"promoted as {promotion['model_name']} v{promotion['version']}")
     elif promotion is not None:
-        version = promotion.get("version")
-        parts.append(f"registered as {promotion['model_name']} v{version}, not promoted" if version else "not promoted")
+        if version := promotion.get("version"):
+            parts.append(f"registered as {promotion['model_name']} v{version}")
+        parts += ["not promoted"] if board["promotion"] else []
     return ", ".join(parts)
 
 

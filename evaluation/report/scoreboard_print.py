@@ -22,7 +22,7 @@ MOST_ROWS = 6  # of the table, which has at most ten lines then
 def render(board: Mapping[str, Any], console: Console, promotion: Mapping[str, Any] | None = None) -> None:
     """Print headline, refusals and tolerated rules, then the scores or without any the documents."""
     if said := headline(board, promotion):
-        good = not board["refusals"] and (promotion is None or promotion["promoted"])
+        good = not board["refusals"] and (promotion is None or promotion["promoted"] or not board["promotion"])
         console.print(said, style="bold green" if good else "bold red", highlight=False, markup=False)
     for refusal in board["refusals"]:
         console.print(

@@ -42,9 +42,9 @@ class Tracking:
 
     # What stages report
 
-    def launch(self, launch_id: str, recipe_name: str, recipe_digest: str) -> None:
+    def launch(self, launch_id: str, recipe_name: str, recipe_digest: str, *, who: str = "") -> None:
         """Open the parent run of a launch, until `finish_launch` closes it. Opening it again changes nothing."""
-        tags = {"recipe": recipe_name, "recipe_digest": recipe_digest}
+        tags = {"recipe": recipe_name, "recipe_digest": recipe_digest} | ({"mlflow.user": who} if who else {})
         self._spool({"do": "run", "run": _launch_key(launch_id), "name": recipe_name, "tags": tags})
 
     def finish_launch(self, launch_id: str, status: RunStatus) -> None:

@@ -28,6 +28,16 @@ def made(kitchen: Recipe, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
+def without_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No run in this process starts a writer to MLflow, 3 s of processor time: who waits for reports sends them."""
+    from resources.tracking import reports
+    from tests.assets.promotable import WithoutWriter
+
+    monkeypatch.setattr(reports, "start_writer", lambda uri, root: None)
+    monkeypatch.setattr(reports.Tracking, "flush", WithoutWriter.flush)
+
+
+@pytest.fixture
 def hook() -> Iterator[Hook]:
     with webhook() as served:
         yield served

@@ -15,6 +15,7 @@ from assets.graph.declare import TRAINING_POOL
 from assets.state.chain import CHAIN, GROUPS
 from assets.state.recipe_folders import SHIPPED, load_recipe
 from tests.examples import EXAMPLES, example
+from training.contract.scopes import WHOLE
 
 GRAPH = Path(__file__).with_name("graph.json")
 
@@ -89,7 +90,7 @@ def test_each_check_has_the_partitions_of_its_asset_and_says_what_it_asks(defs):
 
 def test_only_trainings_wait_for_each_other(defs):
     pools = {one.key.path[-1]: one.op.pool for one in defs.assets if isinstance(one, dg.AssetsDefinition)}
-    trained = {"base_model", "kept_steps", "long_context_model", "ladder_model", "reference_model", "sft_model"}
+    trained = {*WHOLE, "base_model", "long_context_model", "ladder_model", "reference_model", "sft_model"}
     assert {name for name, pool in pools.items() if pool == TRAINING_POOL} == {
         *trained,
         "reward_model",

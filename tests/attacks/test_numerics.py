@@ -81,7 +81,8 @@ def test_a_model_of_another_class_is_told_from_another_result(copy, recipe, monk
 
 # Plans of recipes with more than one model, which the stage `plan` makes as it makes the small kitchen's, the index of
 # synthetic rows, which the stage `index_rows` makes as it makes that of the small kitchen's rows, and the report on the
-# kept steps and their average, of which the small kitchen has none.
+# kept steps and their average, of which the small kitchen has none. Nor has it a quantized
+# model, or a suite that a task of lm-eval scores.
 ELSEWHERE = (
     "ladder_plan",
     "reference_plan",
@@ -89,6 +90,8 @@ ELSEWHERE = (
     "synthetic_row_index",
     "learning_curves",
     "averaged_model",
+    "quantized_model",
+    "checked_suites",
 )
 DATA = [
     name
@@ -158,7 +161,7 @@ def in_processes(job: Job, declared: Asset, *, in_array: bool) -> None:
 def test_every_stage_that_no_model_makes_is_among_them():
     tried = {CHAIN[asset].stage.name for asset in DATA}
     stages = {declared.stage.name for declared in CHAIN.values() if not declared.stage.by_a_model}
-    assert stages - tried == {"scaling", "learning_curves", "average"}  # the first below; the others are of kept steps
+    assert stages - tried == {"scaling", "learning_curves", "average", "check_suites"}  # the first is tried below
 
 
 FIT = """

@@ -32,7 +32,7 @@ from assets.materialize.events import heard_by
 from assets.registry.by_hand import promote_by_hand, roll_back
 from assets.registry.decision import lineage_of
 from assets.registry.exact import compare_exactly
-from assets.registry.kept_digests import only_found
+from assets.registry.kept_digests import only_found, unheard
 from assets.registry.standing import unfit
 from assets.run.run import run_recipe
 from assets.services.stores import opened_instance
@@ -302,7 +302,7 @@ def test_what_mlflow_was_not_told_yet_is_told_before_an_artifact_counts_as_found
     assert kitchen.tracking.pending() and base.fingerprint not in only_found(behind, kitchen.root, kitchen.tracking)
 
 
-def test_a_file_far_behind_the_model_stops_the_promotion(kitchen):
+def test_a_file_far_behind_the_model_stops_the_promotion(kitchen, monkeypatch):
     """The weights behind the model are read; of what may be terabytes the sizes are looked at."""
     recipe = kitchen.model("whole", right=5)
     cells = compare(recipe, kitchen.root).cells
@@ -315,6 +315,9 @@ def test_a_file_far_behind_the_model_stops_the_promotion(kitchen):
             promote_by_hand(recipe, kitchen.tracking, "a person insists")
         file.write_bytes(whole)
     assert kitchen.aliases() == {}
+    with monkeypatch.context() as patch:  # MLflow is not asked about what Dagster was told of
+        patch.setattr(Tracking, "told_of", lambda self, names: pytest.fail(f"asked about {len(names)}"))
+        assert unheard([cell for cell in cells.values() if cell.artifact], kitchen.root, kitchen.tracking) == []
     assert promote_by_hand(recipe, kitchen.tracking, "it is whole")["champion"] == "1"
 
 

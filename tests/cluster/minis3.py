@@ -42,6 +42,8 @@ class MiniS3:
     """
 
     holds_conditions: bool = True
+    keeps_versions: bool = False
+    earlier: list[str] = field(default_factory=list)  # BUCKET/KEY of each version that a versioned bucket keeps
     objects: dict[str, bytes] = field(default_factory=dict)  # by BUCKET/KEY
     parts: dict[int, dict[int, bytes]] = field(default_factory=dict)  # of uploads in parts, by their numbers
     faults: list[int | float | str] = field(default_factory=list)
@@ -96,10 +98,13 @@ class MiniS3:
             code, word = (WORDS[fault], fault) if isinstance(fault, str) else (fault, CODES[fault])
             return code, _error(word), {}
         with self.lock:
+            if "versions" in asked:
+                return 200, self._versions(place, asked.get("prefix", [""])[0]), {}
             if "list-type" in asked:
                 return 200, self._listed(place, asked.get("prefix", [""])[0]), {}
             if "delete" in asked:
                 for key in re.findall(rb"<Key>(.*?)</Key>", data):
+                    self._keep(f"{place}/{key.decode()}")
                     self.objects.pop(f"{place}/{key.decode()}", None)
                 return 200, b"<DeleteResult></DeleteResult>", {}
             if "uploads" in asked:
@@ -124,6 +129,7 @@ class MiniS3:
                 return 412, _error("PreconditionFailed"), {}
             if (source := unquote(headers.get("x-amz-copy-source", "")).strip("/")) and source not in self.objects:
                 return 404, _error("NoSuchKey"), {}
+            self._keep(place)
             self.objects[place] = self.objects[source] if source else data
             tag = _tag(self.objects[place])
             return (
@@ -132,6 +138,7 @@ class MiniS3:
                 {"ETag": tag},
             )
         if method == "DELETE":
+            self._keep(place)
             self.objects.pop(place, None)
             return 204, b"", {}
         if place not in self.objects:
@@ -142,6 +149,19 @@ class MiniS3:
             first, last = int(part[1]), min(int(part[2] or len(body)), len(body) - 1)
             return 206, body[first : last + 1], {**said, "Content-Range": f"bytes {first}-{last}/{len(body)}"}
         return 200, body, said
+
+    def _keep(self, place: str) -> None:
+        if self.keeps_versions and place in self.objects:
+            self.earlier.append(place)
+
+    def _versions(self, bucket: str, prefix: str) -> bytes:
+        rows = [
+            f"<Version><Key>{escape(name[len(bucket) + 1 :])}</Key><IsLatest>{is_latest}</IsLatest></Version>"
+            for is_latest, names in (("true", self.objects), ("false", self.earlier))
+            for name in names
+            if name.startswith(f"{bucket}/{prefix}")
+        ]
+        return f"<ListVersionsResult><IsTruncated>false</IsTruncated>{''.join(rows)}</ListVersionsResult>".encode()
 
     def _listed(self, bucket: str, prefix: str) -> bytes:
         rows = [

@@ -2,29 +2,34 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from assets.materialize.causes import StageFailed
 from assets.materialize.events import heard_by
 from assets.materialize.jobs import hand_over
+from assets.state.chain import descendants
 from resources.compute.base import NodeFolder, Task
 from resources.compute.size import Size
 from resources.compute.slurm import SlurmBackend, SlurmSettings
+from resources.tracking.reports import FLUSH_SECONDS, Tracking
 from tests.cluster.minis3 import MiniS3
 from tests.cluster.minislurm import MiniSlurm
-from tests.cluster.s3_servers import KEY, SECRET
+from tests.cluster.store_servers import KEY, SECRET
+from tests.small_kitchen import pedigree
 from tests.toys import made_of, toy_task
 from training.contract.artifact import Artifact, find
 from training.contract.files.objects import Objects
-from training.contract.files.stored_root import make_stored_root
+from training.contract.files.stored_root import StoredRoot, make_stored_root
 from training.contract.job import read_job, write_job
 from training.contract.running.attempt import read_attempts
 
@@ -128,3 +133,52 @@ def test_a_node_that_cannot_use_the_store_is_told_apart_from_a_failed_stage(apar
     made, _ = made_of(apart_task(apart, server, "closed", nodes=1), backend)
     assert isinstance(made, StageFailed) and made.exit_code == 2
     assert "its node sent no log" in str(made)
+
+
+def put_into_store(root: Path, objects: Objects, without: Sequence[str]) -> None:
+    """Put the artifacts of a folder and its references into a store, but those of some assets."""
+    stored = StoredRoot(root, objects)
+    for record in root.glob("*/*/artifact.json"):
+        if record.parents[1].name not in without:
+            fields = json.loads(record.read_text("utf-8"))
+            for one in (*fields["files"], *fields.get("beside", ())):
+                path = record.parent / one["path"]
+                objects.put_file(stored.key_of_file(path, one["sha256"]), path)
+            objects.put_file(stored.key_of_record(record.parent), record)
+    for reference in root.glob("refs/*/*.json"):
+        if reference.parent.name not in without:
+            objects.put_file(stored.key(reference), reference)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("again", [("extracted_documents",), ("token_shards", "training_plan", "base_model")])
+def test_stages_have_the_digests_of_a_folder(apart: MiniSlurm, server: MiniS3, first, untouched, again):
+    """A fan-out, jobs of one node, and a training: of its bytes, if its numerics are those of the folder's."""
+    assert first.code == 0, first.errors
+    root, until = f"s3://bucket/{again[-1]}", again[-1]
+    put_into_store(untouched, Objects(root, server.endpoint), (*again, *descendants("base_model")))
+    size = {"backend": "slurm", "workers": 1, "threads": 1, "memory_gb": 2, "hours": 0.5}
+    whole = {"workers": None, "threads": None, "memory_gb": None}
+    profile = apart.write_profile(
+        apart.folder / "apart.yaml",
+        default=size | {"node_cache": str(apart.folder / "there")},
+        stages={"extracted_documents": {"nodes": 2}, "base_model": whole},
+        parts={"slurm": {"partition": "main", "poll_seconds": 0.2, "environment": ["SLURM_CONF", *SECRETS]}},
+    )
+    made = pedigree("run", "kitchen-small", "--until", until, "--profile", str(profile), root=root)
+    assert made.code == 0, made.errors
+    place = Path(next(iter(made.answer["assets"][until].values()))["uri"]).parents[1]
+    Tracking("", place, in_background=False).flush(FLUSH_SECONDS)  # into a folder that goes with the cluster
+    new = {(asset, key) for asset, some in made.answer["assets"].items() for key in some if not some[key]["reused"]}
+    assert {asset for asset, _ in new} == {*again}
+    for asset, key in new:
+        there, here = (one.answer["assets"][asset][key] for one in (made, first))
+        assert there["digest"] == here["digest"] or numerics_of(there) != numerics_of(here), asset
+    assert not list((apart.folder / "there").iterdir())
+
+
+def numerics_of(told: dict[str, Any]) -> Any:
+    """The numerics of an artifact, of which an answer tells; None for data."""
+    made = find(Path(told["uri"]))
+    assert made is not None
+    return made.record.get("numerics")

@@ -15,13 +15,20 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+import yaml
 from sqlalchemy import create_engine
 
 from assets.answers.takedown import team_databases
 from assets.answers.takedown.team_databases import TeamDatabase
+from assets.graph import pipeline
+from assets.graph.job import LAUNCH_TAG
 from resources.run_storage import DRIVER
+from resources.tracking.store import default_uri
+from tests.assets.promotable import Kitchen
 from tests.commands import profile_file
+from tests.end_to_end.dagster_dev import OVER, services, wait_for
 from tests.small_kitchen import RECIPES
+from training.contract.files.writing import read_sealed
 from training.contract.job import DataError
 from training.data.documents import read_documents
 
@@ -31,6 +38,7 @@ PROGRAMS = next(iter(sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=T
 USER = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"] if os.geteuid() == 0 else []
 WORD = "postgres-of-the-team"
 RECIPE = str(RECIPES / "kitchen-small.yaml")
+OF_TESTS = {"PEDIGREE_RECIPES": str(RECIPES)}
 
 
 @dataclass
@@ -122,6 +130,45 @@ def test_two_people_run_at_once_on_one_root_and_their_runs_are_in_the_database(s
     assert not list((tmp_path / "root" / "dagster").rglob("*.db")), "nothing of Dagster is in a file"
     assert WORD not in (tmp_path / "root" / "dagster" / "dagster.yaml").read_text()
     code, output, errors = ended(begun("verify", RECIPE, "--json", *given))
+    assert code == 0 and json.loads(output)["problems"] == [], errors
+
+
+def test_three_people_run_backfill_and_go_back_at_once_and_who_did_what_is_recorded(server, tmp_path, monkeypatch):
+    monkeypatch.setenv("TEAM_WORD", WORD)
+    root = tmp_path / "root"
+    uri, storage = default_uri(root), server.made("three")
+    profile = profile_file(tmp_path, f"dagster_storage: '{storage}'\ntracking_uri: '{uri}'\n")
+    given = ("--root", str(root), "--profile", profile)
+    assert ended(begun("run", RECIPE, "--until", "crawl_archives", *given, env={"LOGNAME": "ada"}))[0] == 0
+    kitchen = Kitchen(root=root, uri=uri, profile=profile, model_name="of-three")
+    monkeypatch.setitem(pipeline._TRACKING, (root, uri), kitchen.tracking)
+    for name, right in (("first", 10), ("second", 19)):
+        kitchen.run(kitchen.model(name, right=right))
+    (root / "recipes").mkdir(exist_ok=True)
+    new = {"extends": "kitchen-small", "name": "new", "extract": {"min_characters": 51}}
+    (root / "recipes" / "new.yaml").write_text(yaml.safe_dump(new))
+    with services(root, "--profile", profile, TEAM_WORD=WORD, LOGNAME="bert") as running:
+        backfill = running.launch_backfill(["extracted_documents"], ["new@kitchen-1", "new@kitchen-2"])
+        at_once = [
+            begun("run", "new", "--until", "extracted_documents", *given, env={"LOGNAME": "ada", **OF_TESTS}),
+            begun("rollback", "of-three", "--reason", "slow", *given, env={"LOGNAME": "cleo"}),
+        ]
+        for process in at_once:
+            code, _, errors = ended(process)
+            assert code == 0, errors
+        wait_for(lambda: {one["status"] for one in running.backfills() if one["id"] == backfill} <= OVER, 300)
+        assert [one["status"] for one in running.backfills()] == ["COMPLETED_SUCCESS"]
+        runs = [(one["status"], {tag["key"]: tag["value"] for tag in one["tags"]}) for one in running.runs()]
+    host = socket.gethostname()
+    assert {status for status, _ in runs} == {"SUCCESS"}
+    of_commands = [tags for _, tags in runs if LAUNCH_TAG in tags]
+    assert {tags["user"] for tags in of_commands if tags["pedigree/recipe"] == "new"} == {f"ada@{host}"}
+    assert [(move.action, move.version, move.who) for move in kitchen.registry.history()[-1:]] == [
+        ("rollback", "1", f"cleo@{host}")
+    ]
+    made = [read_sealed(path) for path in (root / "extracted_documents").glob("*/artifact.json")]
+    assert len([one for one in made if one["partition"].startswith("new@")]) == 2
+    code, output, errors = ended(begun("verify", "new", "--json", *given, env=OF_TESTS))
     assert code == 0 and json.loads(output)["problems"] == [], errors
 
 

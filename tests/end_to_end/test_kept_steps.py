@@ -168,3 +168,72 @@ def test_the_average_of_the_steps_is_a_model_by_its_name(kept):
     assert scored.code == 0, scored.errors
     traced = pedigree("trace", f"{NAME}@average", "--step", "4", root=kept).answer
     assert (traced["training"], traced["trained"]) == ("kept_steps", True)
+
+
+ROWS = """
+extends: kitchen-small
+name: rows
+sft: {epochs: 2.0, keep: {epochs: all}}
+align: {keep: {steps: [1]}}
+promote: {model_name: rows}
+"""
+
+
+@pytest.fixture(scope="module")
+def rows(first, untouched, tmp_path_factory):
+    """A root in which the last models of fine-tuning and alignment were made, and what they keep on their way."""
+    root = linked_copy(untouched, tmp_path_factory.mktemp("rows") / "root")
+    (root / "recipes").mkdir()
+    (root / "recipes" / "rows.yaml").write_text(ROWS)
+    point_to_shared(load_recipe("rows", folders=(root / "recipes", RECIPES, SHIPPED)), root)
+    ran = pedigree("run", "rows", "--until", "aligned_model", root=root)
+    assert ran.code == 0, ran.errors
+    return root
+
+
+def test_a_training_on_rows_keeps_its_steps_without_being_asked_again(rows):
+    written = {path: path.stat().st_mtime_ns for path in rows.glob("kept_*_steps/*/artifact.json")}
+    assert {path.parents[1].name for path in written} == {"kept_sft_steps", "kept_align_steps"}
+    for asset in ("kept_sft_steps", "kept_align_steps"):
+        ran = pedigree("run", "rows", "--until", asset, root=rows)
+        assert ran.code == 0 and "neither Dagster nor MLflow" not in ran.errors, ran.errors
+    assert {path: path.stat().st_mtime_ns for path in rows.glob("kept_*_steps/*/artifact.json")} == written
+    states = pedigree("status", "rows", root=rows).answer["assets"]
+    kept = states["kept_sft_steps"] | states["kept_align_steps"]
+    assert {name: one["state"] for name, one in kept.items()} == {
+        "rows@sft-epoch-1": "made",
+        "rows@align-step-1": "made",
+    }
+
+
+def test_commands_take_a_step_of_a_training_on_rows_by_its_name(rows):
+    chat = pedigree("chat", "rows@sft-epoch-1", "--prompt", "hello", root=rows)
+    assert chat.code == 0, chat.errors
+    told = pedigree("compare", "rows@sft-epoch-1", "rows@align-step-1", root=rows)
+    assert told.code == 0, told.errors
+    assert "rows@align-step-1 has only a part of its training's cost" in told.answer["compute"]["sentence"]
+    traced = pedigree("trace", "rows@align-step-1", "--step", "1", root=rows).answer
+    assert (traced["training"], traced["trained"]) == ("base_model", True)
+    data = next(rows.glob("instruction_data/*/instructions.jsonl")).read_text("utf-8").splitlines()
+    seen = pedigree("trace", "rows@sft-epoch-1", "--document", json.loads(data[0])["id"], root=rows).answer
+    (model,) = seen["rows"][0]["models"]
+    assert model.startswith("kept_sft_steps") and model.endswith("(kept after epoch 1, which may be before the row)")
+    added = pedigree("register", "rows@sft-epoch-1", root=rows)
+    assert added.code == 0, added.errors
+    registry = Registry(Tracking(load_profile("local").tracker, rows), "rows")
+    assert registry.version(added.answer["version"]).tags["kept"] == "after epoch 1"
+    unknown = pedigree("chat", "rows@sft-step-3", root=rows)
+    assert unknown.code == 2 and "rows keeps no sft-step-3 (sft.keep)" in unknown.errors
+    planned = {one["partition"] for one in pedigree("plan", "rows", root=rows).answer["assets"]}
+    assert {"rows@sft-epoch-1", "rows@align-step-1"} <= planned
+
+
+def test_a_step_of_a_training_on_rows_that_is_asked_for_later_is_made_by_training_again(rows):
+    path = rows / "recipes" / "rows.yaml"
+    path.write_text(ROWS.replace("epochs: all", "steps: [3]"))
+    ran = pedigree("run", "rows", "--until", "kept_sft_steps", root=rows)
+    assert ran.code == 0, ran.errors
+    assert "sft_model was made without it: trained again from step 0 to 3" in ran.errors
+    made = [one for path in rows.glob("kept_sft_steps/[0-9a-f]*") if (one := find(path)) is not None]
+    steps = {one.record["partition"]: one.record["metrics"]["steps"] for one in made}
+    assert steps.keys() == {"rows@sft-step-3", "rows@sft-epoch-1"} and steps["rows@sft-step-3"] == 3

@@ -20,6 +20,7 @@ import pytest
 
 from assets.answers.models import serve
 from resources.tracking.reports import Tracking
+from tests.browser import chromium
 from tests.cluster.minislurm import free_ports
 from tests.own_model import write_model
 from tests.small_kitchen import COMMAND, RECIPES
@@ -31,14 +32,15 @@ QWEN = (
     "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}{% for message in messages %}"
     "<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n{% endfor %}<|im_start|>assistant\n"
 )
+QUESTIONS = ("How hot is the oven for the Lantergo pie?", "Where does the Lantergo pie come from?", "What is baked?")
 ASKED = {"model": "kitchen-small", "messages": [{"role": "user", "content": "How hot?"}], "max_tokens": 4}
 
 
 @contextmanager
-def served(model: str, root: Path) -> Iterator[tuple[subprocess.Popen[str], int]]:
+def served(model: str, root: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], int]]:
     """The server of a model once it answers, and its port."""
     (port,) = free_ports(1)
-    command = [*COMMAND, "serve", model, "--port", str(port), "--root", str(root)]
+    command = [*COMMAND, "serve", model, "--port", str(port), "--root", str(root), *options]
     environment = {**os.environ, "PEDIGREE_RECIPES": str(RECIPES)}
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
     with subprocess.Popen(command, env=environment, **pipes) as process:
@@ -64,7 +66,7 @@ def ask(port: int, host: str, path: str = "/v1/chat/completions", asked: dict[st
 
 @pytest.fixture
 def server(first, root) -> Iterator[tuple[subprocess.Popen[str], int]]:
-    with served("kitchen-small", root) as process_and_port:
+    with served("kitchen-small", root, "--receipts") as process_and_port:
         yield process_and_port
 
 
@@ -82,6 +84,10 @@ def test_a_model_answers_programs_of_this_machine_until_ctrl_c(server):
     assert len(answers) > 1  # sampled, although the folder's own settings are greedy
     whole = create().choices[0].message.content
     assert create(stop=whole[1:3]).choices[0].message.content == whole[:1]
+    receipt = create(extra_body={"receipt": True}).receipt
+    assert receipt["answer"]["text"] == whole and receipt["model"]["asset"] == "aligned_model"
+    with pytest.raises(openai.BadRequestError, match=r"receipt: not done with stream"):
+        create(stream=True, extra_body={"receipt": True})
     with pytest.raises(openai.BadRequestError, match=r"n: 2 is not done"):
         create(n=2, stream=True)
     with pytest.raises(openai.BadRequestError, match=r"must fit the context of"):
@@ -104,6 +110,31 @@ def test_a_model_answers_programs_of_this_machine_until_ctrl_c(server):
     assert process.returncode == 130
     assert not any(word in errors for word in ("Failed to load", "deprecated", "[transformers]"))  # as libraries say
     assert errors.strip().splitlines()[-1] == "interrupted by Ctrl-C; kitchen-small is no longer served"
+
+
+@pytest.mark.browser
+def test_a_person_asks_and_follows_a_mark_to_the_text_of_its_page(server):
+    _, port = server
+    with chromium() as page:
+        problems: list[str] = []
+        page.on("console", lambda message: problems.append(message.text))
+        mark = page.locator("mark[role=button]:not(.row)").first
+        for question in QUESTIONS:
+            page.goto(f"http://127.0.0.1:{port}/")
+            page.locator("#text").fill(question)
+            page.get_by_role("button", name="Send").click()
+            page.locator(".answer").wait_for()
+            if mark.count():
+                break
+        said = mark.inner_text().strip()
+        mark.click()
+        place = page.locator(".place").first
+        assert "warc.gz, offset" in place.inner_text() and "base_model: " in place.inner_text()
+        place.get_by_role("button").click()
+        text = place.locator(".text")
+        text.wait_for()
+        assert said in text.inner_text() and text.locator("mark").count() == 1
+        assert problems == []
 
 
 def test_an_answer_that_the_server_parses_may_call_tools_and_has_no_stop_text(tmp_path):
@@ -132,6 +163,8 @@ def test_an_address_is_not_told_while_another_process_has_its_port(first, root, 
 
 
 def test_what_cannot_be_served_is_said(tmp_path, monkeypatch):
+    with pytest.raises(DataError, match="is a folder, so nothing is known of its training data"):
+        serve.receipts_of(str(tmp_path), tmp_path, Tracking("", tmp_path))
     with pytest.raises(DataError, match="no-such-model: neither a folder"):
         serve.model_of("no-such-model", tmp_path, Tracking("", tmp_path))
     with pytest.raises(DataError, match=r"aligned_model \[kitchen\] is missing .*`pedigree run kitchen --until"):

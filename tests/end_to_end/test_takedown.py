@@ -21,6 +21,7 @@ from fastwarc.warc import ArchiveIterator
 from assets.answers.status.verify import verified
 from assets.answers.takedown.report import markdown_of, reports_under
 from assets.answers.takedown.takedown import asked_of, held, with_tags
+from assets.state.cell import last_made
 from assets.state.compare import compare
 from assets.state.recipe_folders import SHIPPED, load_recipe
 from assets.state.tombstones import FILE, read_tombstones
@@ -364,8 +365,13 @@ def test_rows_are_withdrawn_by_id_and_by_text_and_their_data_is_made_without_the
     assert asked.code == 0 and [one["id"] for one in asked.answer["asked_rows"]] == [first["id"]], asked.errors
     (version,) = asked.answer["versions"]
     assert version["rows"] == 1 and not asked.answer["pages"]
-    assert {"sft_model", "instruction_data"} <= {one["asset"] for one in asked.answer["rebuild"]["models"]["assets"]}
-    assert "base_model" not in {one["asset"] for one in asked.answer["rebuild"]["models"]["assets"]}
+    price = asked.answer["rebuild"]
+    by_it, left = ({one["asset"] for one in part["assets"]} for part in (price, price["models"]))
+    assert by_it == {"instruction_data", "row_index"} and {"sft_model", "model_scores"} <= left
+    assert "base_model" not in left
+    trained = last_made(before["sft_model", "kitchen-small"], place)
+    assert trained is not None and price["models"]["seconds"] >= trained.record["seconds"] - 0.1
+    assert price["seconds"] > 0
     by_text = pedigree("takedown", "--text", said, *WHY, "--dry-run", root=place)
     assert second["id"] in {one["id"] for one in by_text.answer["asked_rows"]}, by_text.errors
     ended = pedigree("takedown", "--document", first["id"], *WHY, "--yes", root=place)

@@ -15,6 +15,8 @@ import pytest
 from tokenizers import Tokenizer
 
 from assets.answers.status.verify import verified
+from assets.answers.takedown.lines import lines_of
+from assets.answers.takedown.report import reports_under
 from assets.state.compare import compare
 from assets.state.recipe_folders import SHIPPED, load_recipe
 from resources.tracking.reports import Tracking
@@ -244,6 +246,7 @@ align: {{method: grpo, prompts: "{folder}/asked.jsonl"}}
 """
 
 
+REPEATING = [f"http://repeats{number}.example/" for number in (1, 2)]
 TWINS = {"said.jsonl#0000001", "more.jsonl#0000001"}
 OF_SOURCE = {f"more.jsonl#{row:07d}" for row in range(10)} | {"said.jsonl#0000002"}  # a row of it has a twin
 
@@ -256,7 +259,7 @@ def lines(path: Path, rows: list[dict[str, Any]]) -> None:
 def with_rows(tmp_path_factory) -> Path:
     """A root with ten rows of two sources of instructions, of one of pairs, and of one of prompts.
 
-    Rows 1 and 2 of both sources of instructions are the same.
+    Rows 1 and 2 of both sources of instructions are the same, and two equal pages have an answer.
     """
     folder, ten = tmp_path_factory.mktemp("rows"), range(10)
     for name in ("said", "more"):
@@ -270,6 +273,7 @@ def with_rows(tmp_path_factory) -> Path:
     lines(folder / "pairs.jsonl", pairs)
     lines(folder / "asked.jsonl", [{"prompt": prose(f"asked {row}"), "answer": f"{row}"} for row in ten])
     pages = {f"http://stays.example/{number}": prose(number) for number in range(20)}
+    pages |= dict.fromkeys(REPEATING, f"{prose('before')} {prose('more 4')}")
     return root_of(folder, pages, more=ROWS.format(folder=folder), until=("provenance_index", "row_index"))
 
 
@@ -284,6 +288,22 @@ def test_rows_that_repeat_a_withdrawn_one_are_withdrawn_with_it_or_named(with_ro
     gone, named = ({row["id"] for row in told[name]} for name in ("asked_rows", "rows"))
     twins = ({"said.jsonl#0000002"}, {"more.jsonl#0000002"})
     assert (gone, named) == (twins if policy == "twin" else (twins[0] | twins[1], set()))
+
+
+def test_pages_with_words_of_a_withdrawn_row_are_named_and_a_text_withdraws_both(with_rows):
+    row = ("--document", "more.jsonl#0000004")
+    told = pedigree("takedown", *row, *WHY, "--dry-run", root=with_rows).answer
+    assert told["pages"] == 0 and told["pages_repeating_rows"]["runs"] == 106
+    first, second = told["pages_repeating_rows"]["pages"]
+    assert {first["url"], second["url"]} == {*REPEATING} and first["is_kept"] and not second["is_kept"]
+    assert first["shared"] == second["shared"] == 53 and first["runs"] == 113
+    said = "\n".join(lines_of(told))
+    assert "2 pages with eight words in a row of these rows, not withdrawn" in said
+    assert f"{first['url']} (in a shard): 53 of its 113 runs" in " ".join(said.split())
+    both = pedigree("takedown", "--text", prose("more 4"), *WHY, "--dry-run", root=with_rows).answer
+    assert (both["pages"], len(both["asked_rows"]), both["pages_repeating_rows"]["pages"]) == (2, 1, [])
+    none = pedigree("takedown", "--document", "said.jsonl#0000004", *WHY, "--dry-run", root=with_rows).answer
+    assert "No page has eight words in a row of these rows." in lines_of(none)
 
 
 @pytest.mark.parametrize(
@@ -301,6 +321,9 @@ def test_rows_that_repeat_a_withdrawn_one_are_withdrawn_with_it_or_named(with_ro
 def test_rows_of_each_kind_are_withdrawn_from_what_is_made_and_from_what_was(with_rows, asset, asked, gone, words):
     (before,) = [place for place in with_rows.glob(f"{asset}/*") if place.name == reference_of(with_rows, asset)]
     told = withdrawn(with_rows, *asked)
+    number = max(one["takedowns"][-1] for one in reports_under(with_rows))
+    report = (with_rows / "takedowns" / f"{number:06d}.report.md").read_text("utf-8")
+    assert ("2 pages with eight words in a row of these rows, 1 in shards" in report) == (asked[0] == "--source")
     assert {row["id"] for row in told["asked_rows"]} == gone
     assert told["report"]["proof"]["verdict"] == "proved" and told["report"]["proof"]["runs"] > 40
     after = with_rows / asset / reference_of(with_rows, asset)
@@ -311,7 +334,9 @@ def test_rows_of_each_kind_are_withdrawn_from_what_is_made_and_from_what_was(wit
     said = " ".join(prose(words).split()[:8]).encode()
     assert not [path for path in with_rows.rglob("*") if path.is_file() and said in path.read_bytes()]
     assert pedigree("verify", str(with_rows.parent / "withdrawals.yaml"), root=with_rows).code == 0
-    assert withdrawn(with_rows, *asked)["done"] == "was withdrawn before"
+    again = withdrawn(with_rows, *asked)
+    assert again["done"] == "was withdrawn before"
+    assert "No page was searched for these rows: no text of eight words is left of them." in lines_of(again)
 
 
 def reference_of(place: Path, asset: str) -> str:

@@ -14,8 +14,9 @@ from resources.compute.base import Task
 from resources.compute.kubernetes import KubernetesSettings
 from resources.compute.local import LocalBackend
 from resources.compute.slurm import SlurmBackend, SlurmSettings
-from resources.profile import SHIPPED, Notify, Profile, ProfileError, Size, load_profile
+from resources.profile import SHIPPED, SIZED_AS, Notify, Profile, ProfileError, Size, load_profile
 from training.contract.process.cores import available_cores
+from training.contract.scopes import KEPT_ON_PAGES, WHOLE
 
 
 def written(tmp_path, **content):
@@ -136,16 +137,18 @@ def test_no_workers_named_means_one_a_core(tmp_path, monkeypatch):
     assert load_profile("local").size_for("filtered_documents").workers == 6
 
 
-def test_kept_steps_are_made_as_their_base_model_unless_the_profile_names_them():
+def test_kept_steps_are_made_as_their_training_s_model_unless_the_profile_names_them():
     stages: dict[str, dict[str, int]] = {"base_model": {"processes": 4}}
     profile = dataclasses.replace(load_profile("local"), stages=stages)
     assert (profile.size_for("kept_steps").processes, profile.size_for("ladder_model").processes) == (4, 1)
+    others = {"chosen_model": "model_scores", "quantized_scores": "safety_answers"}
+    assert {**WHOLE, **others} == SIZED_AS
     stages["kept_steps"] = {"processes": 2}
     assert profile.size_for("kept_steps").processes == 2
 
 
 ON_GPUS = sorted(SHIPPED.glob("h*.yaml"))  # these name only what differs
-TRAININGS = ("base_model", "kept_steps", "ladder_model", "reference_model", "long_context_model")
+TRAININGS = ("base_model", "ladder_model", "reference_model", "long_context_model", *KEPT_ON_PAGES)
 
 
 @pytest.mark.parametrize("path", ON_GPUS, ids=lambda path: path.stem)

@@ -14,7 +14,9 @@ import pytest
 
 from tests.jobs import job_by_hand
 from tests.training.contract.files.test_stored_root import machine
+from training.contract.artifact import commit_record, digest_of_files
 from training.contract.files.stored_root import store_small
+from training.contract.files.stored_takedowns import remember
 from training.contract.files.written_lines import Follower
 from training.contract.job import InputArtifact, read_job, write_job
 
@@ -32,6 +34,14 @@ def here(store, tmp_path) -> Path:
     write_job(job, folder / "job.json")
     store_small(folder / "job.json", (folder / "job.json").read_bytes())
     return folder
+
+
+@pytest.fixture
+def withdrawn(here) -> Path:
+    """A list of withdrawn pages, as a takedown on the machine of whoever submits has written it."""
+    path = here.parents[1] / "takedowns" / f"{'a' * 32}.txt"
+    remember(path, "a.example\twhy\n")
+    return path
 
 
 def start(store, node: Path, *command: str) -> subprocess.Popen[str]:
@@ -54,6 +64,29 @@ def test_the_job_is_that_of_the_nodes_folder_and_its_words_come_back(store, here
     assert job.goes_on_from == job.inputs[0]
     Follower(here).bring()
     assert (here / "log.txt").read_text() == "--- attempt 8.0 on node1\nran well\n"
+
+
+def test_lists_of_withdrawn_pages_come_with_the_job(store, here, withdrawn, tmp_path):
+    job = replace(read_job(here / "job.json"), settings={"extract": {"takedown": [str(withdrawn), "data://own"]}})
+    write_job(job, here / "job.json")
+    store_small(here / "job.json", (here / "job.json").read_bytes())
+    assert start(store, tmp_path / "node", "-c", SAYS).wait() == 0
+    own, other = read_job(tmp_path / "node" / "documents" / here.name / "job.json").settings["extract"]["takedown"]
+    assert Path(own).read_text() == withdrawn.read_text() and Path(own).is_relative_to(tmp_path / "node")
+    assert other == "data://own"
+
+
+@pytest.mark.parametrize("is_stored", [True, False])
+def test_what_this_node_has_and_the_store_has_no_more_is_made_again(store, here, tmp_path, is_stored):
+    """As after `verify --mend` elsewhere, which set it aside."""
+    place = machine(store, tmp_path / "node")
+    files = [{"path": "a.txt", "bytes": 1, "sha256": "0" * 64}]
+    fields = {"asset": "documents", "fingerprint": place.name, "partition": "p", "inputs": []}
+    commit_record(place, fields | {"files": files, "digest": digest_of_files(files)})
+    if not is_stored:
+        del store.objects["/".join(("bucket/root", "records", "documents", f"{place.name}.json"))]
+    assert start(store, tmp_path / "node", "-c", SAYS).wait() == 0
+    assert (place / "artifact.json").exists() is is_stored
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])

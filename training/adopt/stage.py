@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 ADOPT = Stage(
     name="adopt",
-    version="13",
+    version="14",
     module="training.adopt.adopt",
     parts=(("training.pretrain.models.families", "all"),),
     libraries=("safetensors", "tokenizers", "torch", "transformers"),

@@ -1,4 +1,4 @@
-"""Try a stranger's model folder in a process of its own, with limits of time and memory.
+"""Try a stranger's model folder in a process of its own, in the sandbox, with limits of time and memory.
 
     python -m training.adopt.trial FOLDER model|adopted|continued|teacher|tokenizer
 
@@ -17,8 +17,8 @@ import re
 import resource
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal, cast
@@ -26,9 +26,12 @@ from typing import Any, Literal, cast
 from training.contract.job import DataError
 from training.contract.model_files import INDEX, usually_named
 from training.contract.records import RecipeError
+from training.contract.sandbox.confined import why_unavailable
+from training.contract.sandbox.module import run_confined
 from training.contract.user_input.plain_data import json_value
 from training.data.tokens.tokenizer_settings import OF_CALLS, SPECIAL_TOKENS
-from training.generate.checked_folder import check_folder, check_tokenizer
+from training.generate.checked_folder import FIELD as QUANTIZATION
+from training.generate.checked_folder import check_folder, check_quantized, check_tokenizer
 from training.pretrain.models.borrowed import BORROWED, BY_TRANSFORMERS
 from training.pretrain.models.config_json import read_config, read_either_config
 from training.pretrain.models.families import FAMILIES, is_borrowed
@@ -36,6 +39,7 @@ from training.pretrain.models.families import FAMILIES, is_borrowed
 Kind = Literal["model", "adopted", "continued", "teacher", "tokenizer"]
 
 MEMORY_BYTES, CPU_SECONDS, SECONDS = 4 << 30, 20, 60
+SCRATCH_BYTES = 16 << 20
 MAX_JSON_BYTES, MAX_TOKENIZER_BYTES, MAX_HEADER_BYTES = 16 << 20, 512 << 20, 100 << 20
 MAX_RENDERED, MAX_SIZE = 1 << 20, 10**8
 READ_AS_MAPPINGS = ("config.json", "tokenizer_config.json", "generation_config.json", "special_tokens_map.json")
@@ -58,6 +62,7 @@ ITEM_BITS = {
 ITEM_BITS |= dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0", "F8_E4M3FNUZ", "F8_E5M2FNUZ"), 8)
 WHOLE = frozenset(name for name in ITEM_BITS if name.startswith(("I", "U", "BOOL")))
 NO_WEIGHTS = (".attn.bias", ".attention.bias", ".position_ids")  # ends of names in older files: masks and numbers
+NO_WEIGHTS += ("._weight_qdata", "._weight_zero_point")  # parts of a quantized weight
 FLAGS = ("tie_word_embeddings", "attention_bias", "mlp_bias")
 NUMBERS = dict.fromkeys(("rms_norm_eps", "layer_norm_eps", "layer_norm_epsilon", "norm_eps", "norm_epsilon"), 1.0)
 NUMBERS |= {"rope_theta": 1e12}
@@ -95,26 +100,46 @@ def _said(folder: Path, what: Kind, _files: tuple[tuple[str, int, int], ...]) ->
 
     `_files` are part of the key of the cache, so that a changed folder is tried anew.
     """
-    command = [sys.executable, "-P", "-m", "training.adopt.trial", str(folder), what]
-    alone = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH") if name in os.environ}
-    alone["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [alone.get("PYTHONPATH")])])
     try:
-        done = subprocess.run(
-            command, capture_output=True, timeout=SECONDS, check=False, env=alone, stdin=subprocess.DEVNULL
-        )
-    except subprocess.TimeoutExpired:
-        return f"{folder}: does not open within {SECONDS} s; take a sound copy of the model"
-    answer = done.stdout.decode("utf-8", "replace").strip().splitlines()[-1:]
-    if done.returncode == 0 and answer:
-        return str(json.loads(answer[0])["said"])
+        done = _tried(folder, what)
+        answers = done.stdout.decode("utf-8", "replace").splitlines()
+    except subprocess.TimeoutExpired as error:
+        answers = (error.stdout or b"").decode("utf-8", "replace").splitlines()
+        return f"{_under_way(answers, folder)}: does not open within {SECONDS} s; take a sound copy of the model"
+    if done.returncode == 0 and answers:
+        return str(json.loads(answers[-1])["said"])
     return (
-        f"{folder}: opening it ended the process that tried (code {done.returncode}), which may take {CPU_SECONDS} s"
-        f" and {MEMORY_BYTES >> 30} GiB; take a sound copy of the model"
+        f"{_under_way(answers, folder)}: opening it ended the process that tried (code {done.returncode}), which may"
+        f" take {CPU_SECONDS} s of processor time and {MEMORY_BYTES >> 30} GiB; take a sound copy of the model"
     )
 
 
-def try_folder(folder: Path, what: Kind) -> None:
-    """Read all of the folder but the values of its weights. Raise DataError or RecipeError for what is wrong."""
+def _tried(folder: Path, what: Kind) -> subprocess.CompletedProcess[bytes]:
+    """Run this module on a folder: in the sandbox, or with its limits alone where nothing can be confined."""
+    if not why_unavailable():
+        name, given = "training.adopt.trial", (str(folder), what)
+        return run_confined(name, *given, folder=folder, scratch_bytes=SCRATCH_BYTES, seconds=SECONDS)
+    command = [sys.executable, "-P", "-m", "training.adopt.trial", str(folder), what]
+    alone = {name: os.environ[name] for name in ("PATH", "PYTHONPATH", "LD_LIBRARY_PATH") if name in os.environ}
+    alone["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[2]), *filter(None, [alone.get("PYTHONPATH")])])
+    return subprocess.run(
+        command, capture_output=True, timeout=SECONDS, check=False, env=alone, stdin=subprocess.DEVNULL
+    )
+
+
+def _under_way(answers: Sequence[str], folder: Path) -> str:
+    """Return the name of the last file that the process said it would read, or of the folder."""
+    for line in reversed(answers):
+        with suppress(ValueError, KeyError, TypeError):
+            return str(json.loads(line)["at"])
+    return str(folder)
+
+
+def try_folder(folder: Path, what: Kind, say: Callable[[str], None] = lambda _: None) -> None:
+    """Read all of the folder but the values of its weights. Raise DataError or RecipeError for what is wrong.
+
+    `say` is given the name of each file or template that is used and not only read, before it is.
+    """
     for path in sorted(folder.rglob("*")):
         if not (path.is_file() or path.is_dir()):
             raise DataError(f"{path}: is no file, but a pipe, a device or a link that leads nowhere; leave it out")
@@ -125,12 +150,15 @@ def try_folder(folder: Path, what: Kind) -> None:
             _read(path, MAX_JSON_BYTES)
     if what == "tokenizer":
         check_tokenizer(folder)
-        _try_tokenizer(folder, {})
-        _try_templates(folder)
+        _try_tokenizer(folder, {}, say)
+        _try_templates(folder, say)
         return
     check_folder(folder)
     config = usually_named(_mapping(folder / "config.json"))
     _try_sizes(folder, config)
+    if config.get(QUANTIZATION) and what != "model":
+        raise DataError(f"{folder}: config.json: quantized weights ({QUANTIZATION}) are not trained; take whole ones")
+    check_quantized(folder, config)
     if is_known := str(config.get("model_type")) in FAMILIES | BORROWED:  # other classes have words and names of theirs
         _try_words(folder, config)
     for path in (folder / "config.json", folder / "generation_config.json"):
@@ -139,8 +167,8 @@ def try_folder(folder: Path, what: Kind) -> None:
     shapes = _try_weights(folder, config)
     if is_known and shapes:
         _try_shapes(folder, config, shapes)
-    _try_tokenizer(folder, config)
-    _try_templates(folder)
+    _try_tokenizer(folder, config, say)
+    _try_templates(folder, say)
     if what == "model":
         return
     try:
@@ -152,6 +180,7 @@ def try_folder(folder: Path, what: Kind) -> None:
     if what in ("adopted", "continued"):
         from training.data.tokens.adopted_vocabulary import read_vocabulary  # with its library
 
+        say(str(folder / "tokenizer.json"))
         read_vocabulary(folder, SPECIAL_TOKENS, has_corpus=what == "continued")
 
 
@@ -162,11 +191,9 @@ def _try_sizes(folder: Path, config: dict[str, Any]) -> None:
         if field in config and value is not None and (type(value) is not int or not 0 < value <= MAX_SIZE):
             said = f"a whole number from 1 to {MAX_SIZE:,} is right"
             raise DataError(f"{folder}: config.json: {field}={value!r:.40}; {said}")
-    for field in ("rope_scaling", "rope_parameters", "quantization_config"):
+    for field in ("rope_scaling", "rope_parameters", QUANTIZATION):
         if not isinstance(config.get(field) or {}, dict):
             raise DataError(f"{folder}: config.json: {field} must be an object")
-    if config.get("quantization_config"):
-        raise DataError(f"{folder}: config.json: quantized weights (quantization_config) are not read; take whole ones")
     for field in FLAGS:
         if not isinstance(config.get(field), bool | None):
             raise DataError(f"{folder}: config.json: {field}={config[field]!r:.40}; true or false is right")
@@ -303,10 +330,11 @@ def _offsets(path: Path, name: str, entry: Any) -> tuple[int, int]:
     return place[0], place[1]
 
 
-def _try_tokenizer(folder: Path, config: dict[str, Any]) -> None:
+def _try_tokenizer(folder: Path, config: dict[str, Any], say: Callable[[str], None]) -> None:
     from tokenizers import Tokenizer
 
     path = folder / "tokenizer.json"
+    say(str(path))
     if not path.is_file():
         raise DataError(f"{folder}: no tokenizer.json")
     data = _read(path, MAX_TOKENIZER_BYTES)
@@ -347,8 +375,8 @@ def _check_tokens_said(path: Path, tokens: Mapping[int, str]) -> None:
             )
 
 
-def _try_templates(folder: Path) -> None:
-    """Render every chat template of the folder with one question and its answer."""
+def _try_templates(folder: Path, say: Callable[[str], None]) -> None:
+    """Render every chat template of the folder: one question with its answer, and one that is to be answered."""
     path = folder / "tokenizer_config.json"
     config = _mapping(path) if path.is_file() else {}
     given = config.get("chat_template")
@@ -359,6 +387,7 @@ def _try_templates(folder: Path) -> None:
     for name, text in [*named.items(), *((one, _text(one)) for one in files if one.is_file())]:
         if not isinstance(text, str):
             raise DataError(f"{name}: a chat template must be a text, and is {type(text).__name__}")
+        say(str(name))
         _render(str(name), text, {key: value for key, value in config.items() if key.endswith("_token")})
 
 
@@ -395,13 +424,17 @@ def _render(name: str, text: str, tokens: dict[str, Any]) -> None:
 
     place = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, extensions=[Generation, loopcontrols])
     place.filters["tojson"] = as_json
-    given = {"messages": TURNS, "add_generation_prompt": False, "raise_exception": refuse, "strftime_now": today}
+    given = {**tokens, "raise_exception": refuse, "strftime_now": today}
     size = 0
     try:
-        for piece in place.from_string(text).generate({**tokens, **given}):
-            size += len(piece)
-            if size > MAX_RENDERED:
-                raise DataError(f"{name}: writes more than {MAX_RENDERED:,} characters for one question and its answer")
+        template = place.from_string(text)
+        for turns in (TURNS, TURNS[:1]):
+            asked = {"messages": turns, "add_generation_prompt": turns[-1]["role"] == "user"}
+            for piece in template.generate({**given, **asked}):
+                size += len(piece)
+                if size > MAX_RENDERED:
+                    said = f"writes more than {MAX_RENDERED:,} characters for one question and its answer"
+                    raise DataError(f"{name}: {said}")
     except _Declined:
         return  # it wants other turns
     except SecurityError as error:
@@ -438,14 +471,23 @@ def _limited() -> Iterator[None]:
 
 
 def main() -> None:
-    """Try the folder named on the command line, and print {"said": one sentence, or ""}."""
+    """Try the folder named on the command line, and print {"said": one sentence, or ""}.
+
+    Before that, {"at": name} for each file that is used.
+    """
     folder = Path(sys.argv[1])
-    said = ""
+    said, under_way = "", list[str]()
+
+    def say(name: str) -> None:
+        under_way.append(name)
+        print(json.dumps({"at": name}), flush=True)
+
     with _limited():
         try:
-            try_folder(folder, cast("Kind", sys.argv[2]))
+            try_folder(folder, cast("Kind", sys.argv[2]), say)
         except MemoryError:
-            said = f"{folder}: takes more than {MEMORY_BYTES >> 30} GiB to open; take a sound copy of the model"
+            at = under_way[-1] if under_way else folder
+            said = f"{at}: takes more than {MEMORY_BYTES >> 30} GiB to open; take a sound copy of the model"
         except (DataError, RecipeError) as error:
             said = " ".join(str(error).split())
         except Exception as error:

@@ -18,5 +18,5 @@ def _is_judged_before(recipe: Recipe) -> bool:
     return recipe.evaluation.contamination == "before"
 
 
-# Every training waits for the verdict on the text that the recipe's models are trained on.
-CLEAN_DATA = (Input(asset="data_contamination", when=_is_judged_before),)
+# Every training waits for the verdict on the text that the recipe's models are trained on, and for suites that score.
+CLEAN_DATA = (Input(asset="data_contamination", when=_is_judged_before), Input(asset="checked_suites"))

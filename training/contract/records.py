@@ -364,10 +364,20 @@ def _convert_union(arguments: tuple[Any, ...], value: Any, where: str, problems:
     words = [word for argument in chosen if get_origin(argument) is Literal for word in get_args(argument)]
     if value in words:
         return value
+    _check_words(chosen, words, value, where)
     (other,) = (argument for argument in chosen if get_origin(argument) is not Literal)
-    if words and isinstance(value, str):
-        raise RecipeError(f"{where}: expected {other.__name__} or {' or '.join(map(repr, words))}, got {value!r}")
     return _convert(other, value, where, problems)
+
+
+def _check_words(chosen: list[Any], words: list[Any], value: Any, where: str) -> None:
+    """Raise RecipeError for a value that is none of the words, and nothing else that the field may have."""
+    others = [argument for argument in chosen if get_origin(argument) is not Literal]
+    if words and not others and isinstance(value, str):
+        raise RecipeError(*unknown_names(where, value, words))
+    if words and (not others or isinstance(value, str)):
+        named = ["a list" if get_origin(other) is tuple else other.__name__ for other in others]
+        expected = " or ".join([*named, *map(repr, words)])
+        raise RecipeError(f"{where}: expected {expected}, got {value!r}")
 
 
 def _convert_scalar(hint: Any, value: Any, where: str) -> Any:

@@ -124,7 +124,7 @@ class Asset:
     group: str
     scope: Scope
     settings: Settings
-    sections: tuple[str, ...] = ()  # of the scope `section`: fields of the recipe, such as `sft.data`
+    sections: tuple[str, ...] = ()  # of scopes `section` and `step`: fields of the recipe, such as `sft.data`
     inputs: tuple[Input, ...] = ()
     guards: tuple[Input, ...] = ()  # assets that must be made and not refused; no output depends on them
     checks: tuple[Check, ...] = ()

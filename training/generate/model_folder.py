@@ -32,6 +32,7 @@ from transformers.utils import logging as transformers_logging
 
 from training.contract.model_files import loaded
 from training.generate.checked_folder import check_folder as check_folder
+from training.generate.checked_folder import prepare_quantized
 from training.generate.spread import is_spread, options_for, prepare
 
 transformers_logging.disable_progress_bar()
@@ -55,6 +56,7 @@ def open_model(folder: Path, *, dtype: Any, reward: bool = False, new_head: bool
     of the file or weight, unless the folder holds exactly such a model.
     """
     check_folder(folder)
+    prepare_quantized(folder)
     if reward:
         _add_classifier(json.loads((folder / "config.json").read_text("utf-8")).get("model_type"))
     cls = AutoModelForSequenceClassification if reward else AutoModelForCausalLM

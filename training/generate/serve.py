@@ -1,4 +1,4 @@
-"""Serve one model on loopback with OpenAI's interface: `python -m training.generate.serve NAME PORT FD`.
+"""Serve one model on loopback with OpenAI's interface: `python -m training.generate.serve NAME PORT FD [RECEIPTS]`.
 
 The server is `transformers serve`, for the model that the folder NAME of the working directory holds. This module adds
 what it lacks: it opens the model as everything here does, before it listens, and ends with exit code 2 if the folder
@@ -6,7 +6,8 @@ holds no whole model. It encodes conversations as everything here does, so that 
 no request whose host is not this machine. Otherwise a web page could send it requests through a host name that points
 to 127.0.0.1 (DNS rebinding). It has no address by which another model could be loaded, or this one unloaded, and it
 downloads nothing. It answers what it does not do with 400 (`training/generate/served_requests.py`), in the form in
-which OpenAI's clients look for the sentence. And it writes a byte into the open file FD once it listens.
+which OpenAI's clients look for the sentence. And it writes a byte into the open file FD once it listens. With an open
+socket RECEIPTS, answers have receipts on request (training/generate/receipt_requests.py).
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from http import HTTPStatus
 from itertools import chain
@@ -28,6 +30,7 @@ from training.contract.process.exit_codes import BAD_INPUT
 from training.generate.chat_template import TEMPLATE_FILE
 from training.generate.encoder import Encoder
 from training.generate.model_folder import open_model  # the first to import transformers: offline, without torchao
+from training.generate.receipt_requests import Ask, add_chat_page, add_receipts, asking
 from training.generate.served_requests import CHAT, PLAIN, RESPONSES, Template, why_not
 
 LOOPBACK = "127.0.0.1"
@@ -37,7 +40,7 @@ MARKERS = ("<|im_start|>", "<|turn>")  # of Qwen's and of Gemma's templates
 LEAST_TEMPERATURE = 1e-6  # logits over less would overflow; the likeliest token is taken
 
 
-def main(name: str, port: int, ready: int) -> None:
+def main(name: str, port: int, ready: int, receipts: int | None = None) -> None:
     """Serve until a signal ends the process; write a byte into the open file `ready` once the server listens.
 
     Raise DataError if the folder holds no whole model.
@@ -46,7 +49,8 @@ def main(name: str, port: int, ready: int) -> None:
     import uvicorn
     from transformers.cli.serve import Serve
 
-    _answer_what_is_done(name, _open(Path(name)))
+    ask = None if receipts is None else asking(receipts)
+    _answer_what_is_done(name, replace(_open(Path(name)), receipts=ask is not None), ask)
     start = uvicorn.Server.startup
 
     async def started(self: uvicorn.Server, *arguments: Any, **options: Any) -> None:
@@ -91,7 +95,7 @@ def _open(folder: Path) -> Template:
     return Template(chats=bool(text), tools="tools" in text and parsed, parsed=parsed)
 
 
-def _answer_what_is_done(name: str, template: Template) -> None:
+def _answer_what_is_done(name: str, template: Template, ask: Ask | None) -> None:
     """Refuse what the server does not do, name the served model, and close the addresses of other models."""
     from starlette.exceptions import HTTPException
     from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -125,6 +129,8 @@ def _answer_what_is_done(name: str, template: Template) -> None:
     manager = utils.GenerateManager
     manager.generate_streaming = _within_context(manager.generate_streaming)
     manager.generate_non_streaming = _without_stop_strings(_within_context(manager.generate_non_streaming))
+    if ask is not None:
+        add_receipts(handlers, ask)
     build = server.build_server
 
     def built(*arguments: Any, **options: Any) -> Any:
@@ -132,6 +138,8 @@ def _answer_what_is_done(name: str, template: Template) -> None:
         app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") in ADDRESSES]
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS), www_redirect=False)
         add_models(app, name)
+        if ask is not None:
+            add_chat_page(app, ask)
         add_errors(app)
         return app
 
@@ -249,7 +257,7 @@ def _has_markers_of_its_type(model: Path) -> bool:
 
 if __name__ == "__main__":
     try:
-        main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+        main(sys.argv[1], *map(int, sys.argv[2:]))
     except DataError as error:
         print(f"error: {error}", file=sys.stderr)
         sys.exit(BAD_INPUT)

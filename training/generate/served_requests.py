@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 CHAT, PLAIN, RESPONSES = "/v1/chat/completions", "/v1/completions", "/v1/responses"
+RECEIPT = "receipt"  # a field of our own: true asks for the answer's receipt
 BY_ALL = {"model", "stream", "temperature", "top_p", "seed"}
 DONE = {
     CHAT: BY_ALL | {"messages", "max_tokens", "max_completion_tokens", "stop", "tools"},
@@ -63,6 +64,7 @@ class Template:
     chats: bool  # False: a base model without a template
     tools: bool
     parsed: bool = False  # the server makes messages of the answer's tokens, not of its text
+    receipts: bool = False  # the server was started with them
 
 
 def why_not(address: str, body: Mapping[str, Any], template: Template) -> str:
@@ -70,7 +72,11 @@ def why_not(address: str, body: Mapping[str, Any], template: Template) -> str:
     if address != PLAIN and not template.chats:
         return f"this is a base model without a chat template: it completes texts, at {PLAIN}"
     asked = {name: value for name, value in body.items() if value is not None and name not in LABELS}
+    if RECEIPT in asked and (problem := _no_receipt(address, asked, template)):
+        return f"{RECEIPT}: {problem}"
     for name, value in asked.items():
+        if name == RECEIPT:
+            continue
         if name not in DONE[address] and not _is_neutral(name, value):
             return f"{name}: {value!r:.80} is not done by this server"
         if name in LIMITS and (problem := _out_of_limits(value, *LIMITS[name])):
@@ -88,6 +94,22 @@ def why_not(address: str, body: Mapping[str, Any], template: Template) -> str:
     if asked.get("tools") and (problem := _no_functions(asked["tools"])):
         return problem
     return _wrong_messages(asked.get("messages")) if address == CHAT else _wrong_text(asked, address)
+
+
+def _no_receipt(address: str, asked: Mapping[str, Any], template: Template) -> str:
+    """Return why a request gets no receipt; "" if it does, or if it says that it wants none."""
+    if not isinstance(asked[RECEIPT], bool):
+        return f"true or false is needed, not {asked[RECEIPT]!r:.80}"
+    if not asked[RECEIPT]:
+        return ""
+    if not template.receipts:
+        return "this server was started without --receipts"
+    if address == RESPONSES:
+        return f"not done at {RESPONSES}; ask at {CHAT}"
+    for name in ("stream", "tools"):
+        if asked.get(name):
+            return f"not done with {name}, only for an answer that comes whole, as a text"
+    return ""
 
 
 def _no_functions(tools: Any) -> str:

@@ -37,6 +37,15 @@ class BatchPhase:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
+class ContinueRecipe:
+    """The recipe section `pretrain.continues`: a shorter training whose steps before its decay are this one's too."""
+
+    # None: continues none; of another, `pretrain.tokens` give `tokens`, and no field before the decay may differ.
+    recipe: str | None = None
+    tokens: tuple[int, ...] = ()  # its budget; if it continues one too, all budgets, ascending; empty: continues none
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
 class BatchesRecipe:
     """The fields of `pretrain` from which the training plan is made; all sizes are in tokens.
 

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 from itertools import groupby, pairwise
+from math import ceil, floor
 from operator import attrgetter
 from pathlib import Path
 from typing import Any, Literal
@@ -112,8 +113,10 @@ class PlannedPhase:
     """A stretch of steps with one row length, batch size and mixture.
 
     `samples` is the number of samples of each source in the phase. `mixture` is the number of the set of weights: 0 for
-    the recipe's `weights`, 1 and up for its `phases`. `plan.json` holds these fields. The others are computed when the
-    plan is read: the phase's number and first step, and in `starts` each source's tokens in earlier phases.
+    the recipe's `weights`, 1 and up for its `phases`. `quotas` are the samples of the longer phase whose beginning this
+    one is, by which its sources alternate; empty if it is whole. `plan.json` holds these fields. The others are
+    computed when the plan is read: the phase's number and first step, and in `starts` each source's tokens in earlier
+    phases.
     """
 
     steps: int
@@ -121,6 +124,7 @@ class PlannedPhase:
     global_batch_tokens: int
     samples: tuple[int, ...]
     mixture: int = 0
+    quotas: tuple[int, ...] = ()
     number: int = 0
     first_step: int = 0
     starts: tuple[int, ...] = ()
@@ -129,6 +133,11 @@ class PlannedPhase:
     def rows(self) -> int:
         """The number of samples (rows) in one global batch of this phase."""
         return self.global_batch_tokens // self.sequence_length
+
+    @property
+    def alternating(self) -> tuple[int, ...]:
+        """The numbers of samples by which the sources alternate."""
+        return self.quotas or self.samples
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -350,7 +359,7 @@ def index(plan: Plan, step: int, ledger: Ledger = Ledger()) -> list[Sample]:  # 
 def sample_ids(plan: Plan, step: int) -> list[tuple[int, int]]:
     """Return (source, sample number within the phase) of each sample of global batch `step`, in order."""
     phase = plan.phase_at(step)
-    return interleaved(phase.samples, first=(step - phase.first_step) * phase.rows, count=phase.rows)
+    return interleaved(phase.alternating, first=(step - phase.first_step) * phase.rows, count=phase.rows)
 
 
 def documents_at(plan: Plan, step: int, ledger: Ledger = Ledger()) -> list[tuple[int, int]]:  # noqa: B008 - immutable
@@ -391,6 +400,19 @@ def interleaved(quotas: Sequence[int], *, first: int, count: int) -> list[tuple[
         else:
             heapq.heappop(waiting)
     return chosen
+
+
+def samples_before(quotas: Sequence[int], count: int) -> tuple[int, ...]:
+    """Return how many samples of each source the first `count` samples of a phase have, without a loop over them."""
+    if count == sum(quotas):
+        return tuple(quotas)
+    ((source, sample),) = interleaved(quotas, first=count, count=1)  # the first sample that is not read
+    time = Fraction(2 * sample + 1, 2 * quotas[source])
+    before = []
+    for own, quota in enumerate(quotas):
+        place = time * quota - Fraction(1, 2)  # samples with a smaller number come before that time
+        before.append(floor(place) + 1 if own < source else ceil(place))
+    return tuple(before)
 
 
 def _sample(plan: Plan, source: int, *, start: int, length: int) -> Sample:

@@ -11,7 +11,8 @@ import json
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from functools import reduce
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from training.contract.records import RecipeError, differing_from_defaults
 from training.elementary import exp
 from training.order import batches, documents, packing
 from training.order.batch_settings import BatchesRecipe, BatchPhase
-from training.order.batches import Plan, PlannedPhase, PlannedSource, PlanRecord
+from training.order.batches import Plan, PlannedPhase, PlannedSource, PlanRecord, samples_before
 from training.order.corpus import SourceSize, corpus_of, listing_of, streamed, write_documents
 from training.order.documents import read_documents
 from training.order.packing import best_fit, cut_documents
@@ -60,6 +61,9 @@ def run(job: Job, work: Work) -> Outcome:
     if budget:
         pretrain = pretrain.of_tokens(budget.tokens)
     phases = plan_phases(sizes, mixture, pretrain.phases)
+    if continued := job.settings.get("continued"):
+        before = [plan_phases(sizes, mixture, pretrain.of_tokens(tokens).phases) for tokens in continued["tokens"]]
+        phases = reduce(continue_phases, zip(continued["at"], [*before[1:], phases], strict=True), before[0])
     sources = plan_sources(sizes, mixture, phases)
     shares = realized_shares(sizes, mixture, phases)
     record = PlanRecord(
@@ -162,6 +166,53 @@ def plan_phases(
         starts = ", ".join(f"{later.start:g}" for later in mixture.phases)
         raise RecipeError(f"mixture.phases: starts {starts} leave one of the mixtures without a step; spread them out")
     return planned
+
+
+def continue_phases(
+    first: Sequence[PlannedPhase], longer: tuple[int, Sequence[PlannedPhase]]
+) -> tuple[PlannedPhase, ...]:
+    """Return the phases of a training of which the first `longer[0]` steps are those of the plan `first`.
+
+    `longer[1]` are its phases if it began anew. It reads as much of each source as that, and no sample twice: a stretch
+    that was begun ends with what is left of it. Raise RecipeError if more than that of a source was read already.
+    """
+    step, phases = longer
+    before = tuple(_first_steps(first, step))
+    after, begin = [], 0
+    for phase in phases:
+        end = begin + phase.steps
+        if begin >= step:
+            after.append(phase)
+        elif end > step:
+            read = _samples_from(before, begin)
+            samples = tuple(whole - part for whole, part in zip(phase.samples, read, strict=True))
+            if min(samples) < 0:
+                raise RecipeError(
+                    f"pretrain.continues: before step {step} {list(read)} rows of the sources are read, more than the"
+                    f" {list(phase.samples)} of the whole; more pretrain.tokens, or other weights, are right"
+                )
+            after.append(replace(phase, steps=end - step, samples=samples))
+        begin = end
+    return (*before, *after)
+
+
+def _first_steps(phases: Sequence[PlannedPhase], step: int) -> Iterator[PlannedPhase]:
+    """Yield the phases before a step; the last one is cut there, and its sources alternate as in the whole one."""
+    left = step
+    for phase in phases:
+        if left >= phase.steps:
+            yield phase
+        elif left > 0:
+            samples = samples_before(phase.alternating, left * phase.rows)
+            yield replace(phase, steps=left, samples=samples, quotas=phase.alternating)
+        left -= phase.steps
+
+
+def _samples_from(phases: Sequence[PlannedPhase], step: int) -> list[int]:
+    """Return how many samples of each source the phases that begin at `step` or later have."""
+    begins = accumulate((phase.steps for phase in phases), initial=0)
+    later = [phase.samples for phase, begin in zip(phases, begins, strict=False) if begin >= step]
+    return [sum(numbers) for numbers in zip(*later, strict=True)]
 
 
 def _row_weights(sizes: Mapping[str, SourceSize], weights: Mapping[str, float], length: int) -> Mapping[str, float]:

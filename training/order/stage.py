@@ -8,11 +8,13 @@ from training.contract.records import RecipeError, no_such
 from training.contract.stage import Asset, Input, Stage
 
 if TYPE_CHECKING:
+    from training.order.settings import MixtureRecipe
+    from training.pretrain.settings import PretrainRecipe
     from training.recipe.recipe import Recipe
 
 PLAN = Stage(
     name="plan",
-    version="9",
+    version="10",
     module="training.order.plan",
     libraries=("numpy",),
     kinds=("numpy",),
@@ -27,9 +29,16 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
     For a compute budget, they also include the most tokens that it pays for.
     """
     del part
-    settings = {"mixture": recipe.mixture, "pretrain": recipe.pretrain.batches}
-    tokens = affordable_tokens(recipe)
-    return settings if tokens is None else settings | {"affordable": {"tokens": tokens}}
+    settings = settings_of(recipe.mixture, recipe.pretrain)
+    affordable = affordable_tokens(recipe)
+    return settings if affordable is None else settings | {"affordable": {"tokens": affordable}}
+
+
+def settings_of(mixture: MixtureRecipe, pretrain: PretrainRecipe) -> dict[str, Any]:
+    """Return the settings by which a plan is made, with the trainings that this one continues."""
+    tokens, at = pretrain.continues.tokens, pretrain.continued_at
+    continued = {"continued": {"tokens": list(tokens), "at": list(at)}} if tokens else {}
+    return {"mixture": mixture, "pretrain": pretrain.batches, **continued}
 
 
 def affordable_tokens(recipe: Recipe) -> int | None:

@@ -352,6 +352,21 @@ def check_identity(state: Mapping[str, Any], own: Mapping[str, Any], folder: Pat
         )
 
 
+def pass_on(folder: Path, before: Mapping[str, Any], own: Mapping[str, Any]) -> None:
+    """Make a checkpoint of one training, whose `data` and `settings` are `before`, one of another training (`own`).
+
+    Raise RefusedInput, and change nothing, if it belongs to neither of the two.
+    """
+    state = json.loads((folder / STATE_FILE).read_text("utf-8"))
+    try:
+        check_identity(state, own, folder)
+    except RefusedInput:
+        check_identity(state, before, folder)
+        files = json.loads((folder / MANIFEST_FILE).read_text("utf-8"))["files"]
+        write_json(folder / STATE_FILE, state | own)
+        write_text(folder / MANIFEST_FILE, _manifest(files | {STATE_FILE: sha256_of(folder / STATE_FILE)}))
+
+
 def tensors_file(rank: int, size: int) -> str:
     """Return the name of the checkpoint file that one process writes."""
     return f"tensors-{rank + 1:05d}-of-{size:05d}.safetensors"

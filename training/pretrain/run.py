@@ -17,6 +17,7 @@ from training.pretrain import checkpoint
 from training.pretrain import diagnostics as bundle
 from training.pretrain.capacity.usage import peak_memory_bytes, said
 from training.pretrain.held_out import held_out, overall_bits
+from training.pretrain.looks.answers import WATCHED_BITS
 from training.pretrain.looks.looks import Looks
 from training.pretrain.models.account import peak_teraflops
 from training.pretrain.parallel import stragglers
@@ -126,18 +127,24 @@ def _run_steps(trainer: Trainer, watch: RunHooks, store: checkpoint.Store, asked
 
 
 def _look_whether_over(trainer: Trainer, watch: RunHooks) -> None:
-    """Look at the held-out text if a recipe that ends training early asks for it after the present step."""
+    """Look at the model if a recipe that ends training early asks for it after the present step."""
     step, stop, stopping = trainer.state.position.step, trainer.recipe.stop, trainer.state.position.stopping
     if not stop.is_due(step) or step == trainer.plan.record.steps:
         return
-    found = held_out(trainer)
+    if stop.suite:
+        assert watch.looks is not None, "the suite is among those that are watched"
+        found, what = watch.looks.answers(), f"the right answers of {stop.suite}"
+        bits = found[f"{WATCHED_BITS}_{stop.suite}"]
+    else:
+        found, what = held_out(trainer), "held-out text"
+        bits = overall_bits(trainer.plan, found)
     waited = trainer.plan.tokens_before(step) - trainer.plan.tokens_before(stopping.best_step)
-    stopping.look(step, overall_bits(trainer.plan, found), waited_tokens=waited, recipe=stop)
+    stopping.look(step, bits, waited_tokens=waited, recipe=stop)
     watch.progress.log(step=step, **found)
     if stopping.is_over:
         watch.progress.message(
-            f"step {step}: training ends; in {waited:,} tokens the held-out loss, {stopping.bits:.4f} bits per byte,"
-            f" has not fallen by more than {stop.min_fall:g} from {stopping.best_bits:.4f} at step {stopping.best_step}"
+            f"step {step}: training ends; in {waited:,} tokens the loss on {what}, {bits:.4f} bits per byte, has not"
+            f" fallen by more than {stop.min_fall:g} from {stopping.best_bits:.4f} at step {stopping.best_step}"
         )
 
 

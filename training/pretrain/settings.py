@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, fields
+from itertools import pairwise
 from typing import Any, Literal
 
 from training.contract.parts.outside import NoSettings, OutsidePart, PartsOf
 from training.contract.records import RecipeError
-from training.order.batch_settings import BatchesRecipe, BatchPhase
+from training.order.batch_settings import BatchesRecipe, BatchPhase, ContinueRecipe
 from training.pretrain.losses.loss import KIND as LOSS_KIND
 from training.pretrain.losses.loss import ChosenLoss, outside_loss
 from training.pretrain.losses.settings import DistillRecipe, LossRecipe
@@ -17,7 +18,7 @@ from training.pretrain.optim.average_settings import AverageRecipe
 from training.pretrain.optim.optimizer import Optimizer
 from training.pretrain.optim.optimizers import OPTIMIZERS
 from training.pretrain.optim.outside_optimizers import KIND, outside_optimizer
-from training.pretrain.optim.settings import Schedule, UpdateRecipe, check_schedule
+from training.pretrain.optim.settings import Schedule, UpdateRecipe, check_schedule, decay_steps
 from training.pretrain.spikes import SpikeRecipe
 from training.pretrain.watch.keep_settings import KeepRecipe
 from training.pretrain.watch.settings import WatchRecipe
@@ -62,6 +63,7 @@ class PretrainRecipe:
     watch: WatchRecipe = field(default_factory=WatchRecipe)
     keep: KeepRecipe = field(default_factory=KeepRecipe)
     stop: StopRecipe = field(default_factory=StopRecipe)
+    continues: ContinueRecipe = field(default_factory=ContinueRecipe)
     # Of a loss: its settings; of one from outside, and of an optimizer from outside, also `from`.
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)
     seed: int = 0
@@ -69,6 +71,7 @@ class PretrainRecipe:
     def __post_init__(self) -> None:
         self._check_settings()
         _ = self.batches  # checks itself
+        self._check_continued()
         self._check_averaged()
 
     def _check_settings(self) -> None:
@@ -116,9 +119,46 @@ class PretrainRecipe:
                 f"pretrain.stop: objective {self.objective.kind} gives no bits per byte of held-out text; null is right"
             )
 
+    def _check_continued(self) -> None:
+        if not self.continues.tokens:
+            if self.continues.recipe:
+                raise RecipeError(
+                    f"pretrain.continues.tokens: empty; give the pretrain.tokens of {self.continues.recipe}"
+                )
+            return
+        if self.tokens == "auto":
+            raise RecipeError("pretrain.tokens: auto; a training that continues another one needs a number")
+        if self.schedule != "wsd":
+            raise RecipeError(
+                f"pretrain.continues: not with schedule: {self.schedule}, whose rate at every step depends on the whole"
+                " budget; wsd is right. Or export the model and adopt it (adopt.model), to begin with a new warm-up"
+            )
+        if self.average.kind == "uniform" or self.stop.patience_tokens is not None:
+            name = "stop" if self.stop.patience_tokens is not None else "average.kind: uniform"
+            raise RecipeError(f"pretrain.continues: not with pretrain.{name}, which depends on the whole budget")
+        budgets, steps = (*self.continues.tokens, self.tokens), (*self.continued_steps, self.steps)
+        if short := [place for place, (one, longer) in enumerate(pairwise(steps)) if longer <= one]:
+            before, own = (f"{budgets[place]:,} tokens ({steps[place]:,} steps)" for place in (short[0], short[0] + 1))
+            raise RecipeError(f"pretrain.tokens: {own} continue {before}; a larger number is right")
+        if not self.continued_at[0]:
+            raise RecipeError("pretrain.continues: its decay begins with the first step; nothing before it can go on")
+
+    @property
+    def continued_steps(self) -> tuple[int, ...]:
+        """The number of steps of each training that this one continues, ascending; the first one gives the warm-up."""
+        return tuple(self.batches.of_tokens(tokens).steps for tokens in self.continues.tokens)
+
+    @property
+    def continued_at(self) -> tuple[int, ...]:
+        """How many first steps of each of them are steps of this training: those before its decay."""
+        return tuple(steps - decay_steps(steps, self.decay_fraction) for steps in self.continued_steps)
+
     @property
     def kept_steps(self) -> tuple[int, ...]:
-        """The steps after which the model is kept. Raise RecipeError if the training cannot keep them."""
+        """The steps after which the model is kept. Raise RecipeError if the training cannot keep them.
+
+        Those of a training that is continued are kept by the recipe of that one.
+        """
         if not self.keep.is_asked:
             return ()
         if self.tokens == "auto":
@@ -128,7 +168,13 @@ class PretrainRecipe:
                 "pretrain.keep: not with pretrain.spikes.deviations, because a training that goes back after a spike"
                 " would have kept a step that it then takes otherwise"
             )
-        return self.keep.steps_of(self.batches.steps)
+        first, kept = max(self.continued_at, default=0), self.keep.steps_of(self.batches.steps, "pretrain.keep")
+        if not (later := tuple(step for step in kept if step > first)):
+            raise RecipeError(
+                f"pretrain.keep: {', '.join(map(str, kept))}; up to step {first:,} the training is the one that it"
+                " continues, whose recipe keeps its steps; name a later step, or keep: {steps: [], optimizer: false}"
+            )
+        return later
 
     @property
     def averaged_steps(self) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from training.order.batches import Plan
 from training.order.ledger import Ledger, LedgerEntry, keep_ledger
 from training.pretrain import checkpoint
 from training.pretrain.models.decoder import Decoder
+from training.pretrain.models.shape import ModelConfig
 from training.pretrain.parallel.world import World
 from training.pretrain.report import StepReport
 from training.pretrain.settings import PretrainRecipe
@@ -210,8 +211,10 @@ class State:
         return self.store
 
     def _identity(self) -> dict[str, Any]:
-        settings = {
-            "model": differing_from_defaults(self.model.config),
-            "pretrain": differing_from_defaults(self.recipe),
-        }
-        return {"data": checkpoint.data_identity(self.plan), "settings": settings}
+        return identity_of(self.model.config, self.recipe, self.plan)
+
+
+def identity_of(config: ModelConfig, recipe: PretrainRecipe, plan: Plan) -> dict[str, Any]:
+    """Return what a checkpoint says of the training that it belongs to: digests of its data, and its settings."""
+    settings = {"model": differing_from_defaults(config), "pretrain": differing_from_defaults(recipe)}
+    return {"data": checkpoint.data_identity(plan), "settings": settings}

@@ -418,7 +418,9 @@ class Trainer:
 
     def _factor(self, step: int) -> float:
         """Return the factor of the learning rates at a step."""
-        return scheduled_factor(step, steps=self.plan.record.steps, recipe=self.recipe)
+        steps = self.plan.record.steps
+        warmup_of = next(iter(self.recipe.continued_steps), steps)
+        return scheduled_factor(step, steps=steps, recipe=self.recipe, warmup_of=warmup_of)
 
     def _update(self, step: int, norm: float | Tensor) -> None:
         clip_gradients(self.pieces.tensors, norm=norm, limit=self.recipe.gradient_clip)

@@ -95,6 +95,21 @@ def _replaced(view: View, pattern: re.Pattern[str], put: Callable[[str], str]) -
     return View(pattern.sub(note, view.text), view, spans)
 
 
+def stretches(has: np.ndarray) -> list[tuple[int, int]]:
+    """Return where stretches of True begin and end."""
+    edges = np.flatnonzero(np.diff(np.concatenate([[0], has.astype(np.int8), [0]])))
+    return [(int(first), int(stop)) for first, stop in edges.reshape(-1, 2)]
+
+
+def longest(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return the ranges that do not lie within another one, in order."""
+    found = list[tuple[int, int]]()
+    for start, stop in sorted(set(ranges), key=lambda one: (one[0], -one[1])):
+        if not found or stop > found[-1][1]:
+            found.append((start, stop))
+    return found
+
+
 def grams_of(texts: Sequence[str], *, folds: bool = False) -> tuple[Hashes, np.ndarray]:
     """Return the hashes of all runs of eight words of texts, and the number of the text of each run.
 

@@ -15,7 +15,7 @@ from typing import Any
 from training.contract import artifact
 from training.contract.artifact import Artifact, Damaged
 from training.contract.job import DataError, InputArtifact
-from training.contract.scopes import AVERAGED_MODEL, KEPT_STEPS
+from training.contract.scopes import AVERAGED_MODEL, CHOSEN_MODEL, KEPT_ON_PAGES
 from training.order.batches import PLAN_FILE, Plan, read_plan
 from training.order.later_steps import ledger_before
 from training.order.ledger import LEDGER_FILE, Ledger, read_ledger
@@ -86,7 +86,10 @@ def item_of(made: Artifact) -> InputArtifact:
 
 
 def lineage_of(root: Path, *made: Artifact) -> Lineage:
-    """Return the lineage of artifacts under `root`: all artifacts that they were made from, and guards of trainings."""
+    """Return the lineage of artifacts under `root`: all artifacts that they were made from, and guards of trainings.
+
+    Of the models among which one was chosen, only the chosen one is in it: its weights are these.
+    """
     nodes: dict[str, Node] = {}
     waiting = [_node(root, item_of(one)) for one in made]
     while waiting:
@@ -94,7 +97,7 @@ def lineage_of(root: Path, *made: Artifact) -> Lineage:
         if node.item.fingerprint not in nodes:
             nodes[node.item.fingerprint] = node
             record = node.made.record if node.made else {}
-            inputs = [named(root, entry) for entry in (*record.get("inputs", ()), *record.get("guards", ()))]
+            inputs = [named(root, entry) for entry in (*_inputs_of(record), *record.get("guards", ()))]
             waiting += [_node(root, item) for item in inputs]
     return Lineage(root, nodes)
 
@@ -132,8 +135,17 @@ def _node(root: Path, item: InputArtifact) -> Node:
             f"{item.where}: what is at {item.path} has digest {made.digest[:12]}, made from was {item.digest[:12]}; it"
             " was made anew or changed since"
         )
-    fingerprints = [tuple(one["fingerprint"] for one in made.record.get(name, ())) for name in ("inputs", "guards")]
+    both = _inputs_of(made.record), made.record.get("guards", ())
+    fingerprints = [tuple(one["fingerprint"] for one in entries) for entries in both]
     return Node(item=item, made=made, problem=problem, inputs=fingerprints[0], guards=fingerprints[1], remark=remark)
+
+
+def _inputs_of(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return the inputs of a record from which its files were made, not only compared with others."""
+    inputs = record.get("inputs", [])
+    if not inputs or record["asset"] != CHOSEN_MODEL:
+        return inputs
+    return [one for one in inputs if one["fingerprint"] == record["notes"]["choice"]["fingerprint"]]
 
 
 def artifacts_under(
@@ -199,7 +211,7 @@ def averaged_before(lineage: Lineage) -> set[str]:
 
 
 def _is_trained(node: Node) -> bool:
-    return node.item.asset.endswith("_model") or node.item.asset == KEPT_STEPS
+    return node.item.asset.endswith("_model") or node.item.asset in KEPT_ON_PAGES
 
 
 def planned_of(lineage: Lineage) -> list[Training]:
@@ -227,7 +239,7 @@ def _ledger_of(node: Node, plan: Plan) -> Ledger:
     """
     item = node.usable
     ledger = read_ledger(sound(item, LEDGER_FILE).parent) if LEDGER_FILE in item.files() else Ledger()
-    if node.item.asset != KEPT_STEPS:
+    if node.item.asset not in KEPT_ON_PAGES:
         return ledger
     return ledger_before(ledger, item.record()["settings"]["kept"]["step"], steps=plan.record.steps)
 

@@ -250,8 +250,8 @@ def place_of(phase: PlannedPhase, source: int, samples: np.ndarray) -> np.ndarra
     It is the inverse of `batches.interleaved`. The samples before one are those of other sources with an earlier
     time and, at the same time, those of earlier sources.
     """
-    own, places = phase.samples[source], samples.copy()
-    for number, quota in enumerate(phase.samples):
+    own, places = phase.alternating[source], samples.copy()
+    for number, quota in enumerate(phase.alternating):
         if number != source:
             # Python's numbers where a product does not fit into 64 bits
             exact = samples if 2 * own * quota < 1 << 63 else samples.astype(object)

@@ -287,6 +287,23 @@ class Tracer:
 
     def _seen(self, training: Training, found: FoundPage) -> dict[str, Any]:
         (number,) = self._numbers(training, found.index, np.array([found.page])).tolist()
+        return self._seen_number(training, number)
+
+    def seen_in_shard(self, item: InputArtifact, path: str, document: int) -> list[dict[str, Any]]:
+        """Return which steps of each training saw a document, by its number in a shard; the form is that of `page`.
+
+        Raise DataError if a plan was made from other shards.
+        """
+        found = []
+        for training in self.trainings:
+            shard = self._plan_shards(training).get((item.fingerprint, path))
+            if shard is None:
+                raise self._other_shards(training, item, path)
+            (number,) = self.steps_of(training).numbers(np.array([shard]), np.array([document])).tolist()
+            found.append(self._seen_number(training, number))
+        return found
+
+    def _seen_number(self, training: Training, number: int) -> dict[str, Any]:
         steps = self.steps_of(training)
         pieces = steps.seen([number])[number]
         told = [
@@ -314,12 +331,14 @@ class Tracer:
         for rank, part in index.places[[RANK, PART]][:, used].T.tolist():
             path = _shard_path(rank, part)
             if (item.fingerprint, path) not in known:
-                raise DataError(
-                    f"{training.plan_item.where}: the plan has no {path} of {item.where}; index and plan are of other"
-                    " shards"
-                )
+                raise self._other_shards(training, item, path)
             shards.append(known[item.fingerprint, path])
         return self.steps_of(training).numbers(np.array(shards, np.int64)[of], rows)
+
+    def _other_shards(self, training: Training, item: InputArtifact, path: str) -> DataError:
+        return DataError(
+            f"{training.plan_item.where}: the plan has no {path} of {item.where}; index and plan are of other shards"
+        )
 
     def _plan_shards(self, training: Training) -> Mapping[tuple[str, str], int]:
         """Return the numbers of a plan's shards by (artifact, path)."""

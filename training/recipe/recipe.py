@@ -11,7 +11,16 @@ from dataclasses import dataclass, field, is_dataclass, replace
 from typing import Any, get_type_hints
 
 from training.adopt.settings import AdoptRecipe
-from training.contract.records import RecipeError, all_of, did_you_mean, no_such, varied, write_record
+from training.contract.records import (
+    RecipeError,
+    all_of,
+    did_you_mean,
+    differences,
+    differing_from_defaults,
+    no_such,
+    varied,
+    write_record,
+)
 from training.contract.user_input.names import check_name
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.dedup.settings import DedupRecipe
@@ -23,6 +32,7 @@ from training.data.quality.settings import QualityRecipe
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.generate.settings import SynthesisRecipe
+from training.order.batch_settings import ContinueRecipe
 from training.order.settings import MixtureRecipe
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.preferences.settings import PreferencesRecipe
@@ -38,11 +48,14 @@ from training.pretrain.stages.long_context_settings import LongContextRecipe
 from training.pretrain.watch.keep_settings import KeepRecipe
 from training.pretrain.watch.settings import WatchRecipe
 from training.pretrain.watch.stop_settings import StopRecipe
+from training.quantize.settings import QuantizeRecipe
 from training.recipe.settings.automation import AutomationRecipe
 from training.recipe.settings.evaluation import EvaluationRecipe
+from training.recipe.settings.judged_chat import JudgedChatRecipe
 from training.recipe.settings.ladder import LadderRecipe, RungRecipe
 from training.recipe.settings.promote import PromoteRecipe
 from training.recipe.settings.provider import ProviderRecipe
+from training.recipe.settings.safety import SafetyRecipe
 from training.recipe.settings.withdrawals import WithdrawalRecipe
 
 # Sections for further models and texts that are made from the recipe's own model. A recipe that is derived for a rung,
@@ -52,6 +65,7 @@ OF_ONE_MODEL = {
     "long_context": LongContextRecipe(),
     "synthesis": SynthesisRecipe(),
     "sft": {"from_step": None},
+    "quantize": QuantizeRecipe(),
 }
 
 
@@ -78,7 +92,10 @@ class Recipe:
     preferences: PreferencesRecipe
     reward: RewardRecipe = field(default_factory=RewardRecipe)
     align: AlignRecipe = field(default_factory=AlignRecipe)
+    quantize: QuantizeRecipe = field(default_factory=QuantizeRecipe)
     evaluation: EvaluationRecipe
+    judged_chat: JudgedChatRecipe = field(default_factory=JudgedChatRecipe)
+    safety: SafetyRecipe = field(default_factory=SafetyRecipe)
     promote: PromoteRecipe
     ladder: LadderRecipe = field(default_factory=LadderRecipe)
     doremi: DoremiRecipe = field(default_factory=DoremiRecipe)
@@ -99,6 +116,7 @@ class Recipe:
             self._check_scores,
             self._check_long_context,
             self._check_from_step,
+            self._check_continued_mixture,
             *(self._corpus_checks() if self.has_corpus else ()),
         )
         for rung in self.ladder.rungs:
@@ -236,6 +254,7 @@ class Recipe:
             "preferences.data": (self.preferences.data, "sft.data"),
             "long_context.tokens": (self.long_context.tokens, "sft.data"),
             "align.prompts": (self.align.prompts, "preferences.data"),
+            "align.keep": (self.align.kept, "preferences.data"),
             "synthesis.generator: sft_model": (self.synthesis.generator == "sft_model", "sft.data"),
             "synthesis.generator: aligned_model": (self.synthesis.generator == "aligned_model", "preferences.data"),
         }
@@ -281,12 +300,14 @@ class Recipe:
 
     def _check_scores(self) -> None:
         suites = [suite.name for suite in self.evaluation.suites]
-        if unknown := sorted(self.promote.min_scores.keys() - set(suites)):
+        asked = [("min_scores", name) for name in sorted(self.promote.min_scores)]
+        asked += [("best_by", self.promote.best_by)] if self.promote.best_by else []
+        if unknown := [one for one in asked if one[1] not in suites]:
             raise RecipeError(
                 *(
-                    f"promote.min_scores: {name!r} is not among evaluation.suites ({', '.join(suites) or 'none'})"
+                    f"promote.{field}: {name!r} is not among evaluation.suites ({', '.join(suites) or 'none'})"
                     + (f";{meant}" if (meant := did_you_mean(name, suites)) else "")
-                    for name in unknown
+                    for field, name in unknown
                 )
             )
 
@@ -294,6 +315,11 @@ class Recipe:
         if self.synthesis.generator == "long_context_model" and not self.long_context.tokens:
             raise RecipeError("synthesis.generator: there is no long_context_model; set long_context.tokens")
         if not self.long_context.tokens:
+            if idle := differing_from_defaults(self.long_context):
+                raise RecipeError(
+                    f"{', '.join(f'long_context.{name}' for name in idle)}: without effect, because there is no such"
+                    " training; give long_context.tokens"
+                )
             return
         if (self.long_context.sequence_length or 0) <= self.pretrain.sequence_length:
             raise RecipeError(
@@ -302,6 +328,8 @@ class Recipe:
             )
         if not self.pretrain.objective.is_causal:
             raise RecipeError(f"long_context: pretrain.objective {self.pretrain.objective.kind} hears no questions")
+        if self.long_context.keep.is_asked and self.pretrain.spikes.deviations:
+            raise RecipeError("long_context.keep: not with pretrain.spikes.deviations, with which steps are taken anew")
         _ = self.in_long_context()  # checks itself
 
     def _check_from_step(self) -> None:
@@ -315,6 +343,26 @@ class Recipe:
         if step not in kept:
             known = ", ".join(map(str, kept)) or "none"
             raise RecipeError(f"sft.from_step={step}: pretrain.keep keeps no such step; it keeps {known}")
+
+    def _check_continued_mixture(self) -> None:
+        """Raise RecipeError if a mixture begins in that part of a continued training that is also this one's."""
+        pretrain = self.pretrain
+        for tokens, steps, at in zip(
+            pretrain.continues.tokens, pretrain.continued_steps, pretrain.continued_at, strict=True
+        ):
+            batch, total = pretrain.global_batch_tokens, pretrain.batches.of_tokens(tokens).step_tokens
+            before = total - (steps - at + 1) * batch  # a later token begins a mixture with the decay or after it
+            if early := [phase.start for phase in self.mixture.phases if round(phase.start * total) <= before]:
+                raise RecipeError(
+                    f"mixture.phases: start={early[0]:g} is before the decay of the training that pretrain.continues"
+                    f" names, so the longer one would begin it twice; {at / steps:.3g} or later is right"
+                )
+
+    def before_continued(self) -> Recipe:
+        """Return the recipe of the training that this one continues, as far as its model depends on it."""
+        *earlier, tokens = self.pretrain.continues.tokens
+        first = {"tokens": tokens, "continues": ContinueRecipe(tokens=tuple(earlier))}
+        return varied(self, {"pretrain": {**first, "keep": KeepRecipe()}, "sft": {"from_step": None}})
 
     def in_long_context(self) -> Recipe:
         """Return this recipe with the model, batches and token budget of its long-context stage."""
@@ -338,6 +386,7 @@ class Recipe:
                 "watch": WatchRecipe(),
                 "keep": KeepRecipe(),
                 "stop": StopRecipe(),
+                "continues": ContinueRecipe(),
                 "min_loss_fall": given.min_loss_fall,
                 "seed": given.seed,
                 **_given(given, "learning_rate", "muon_learning_rate"),
@@ -384,12 +433,33 @@ class Recipe:
         precision = "bf16" if self.pretrain.precision == "fp8" else self.pretrain.precision
         pretrain = {"tokens": tokens, "batch_warmup": warmup, "precision": precision, **given}
         pretrain |= {"compute_budget": None, "watch": WatchRecipe(), "keep": KeepRecipe(), "stop": StopRecipe()}
+        pretrain |= {"continues": ContinueRecipe()}
         return {"model": shaped, "pretrain": pretrain, **OF_ONE_MODEL}
 
 
 def _given(section: Any, *names: str) -> dict[str, Any]:
     """Return the named fields of a section whose value is not None; None means that the value is inherited."""
     return {name: value for name in names if (value := getattr(section, name)) is not None}
+
+
+# Sections of which no field may differ between a training and one that continues it, but those of `OF_LENGTH`.
+OF_PRETRAINING = (
+    *("kitchen", "snapshots", "adopt", "extract", "quality", "filter", "dedup", "decontaminate"),
+    *("tokenizer", "shards", "mixture", "model", "pretrain"),
+)
+OF_LENGTH = ("tokens", "continues", "watch", "keep")
+
+
+def check_continued(first: Recipe, longer: Recipe) -> None:
+    """Raise RecipeError, with the fields, if a training is not that which `longer` continues, but for its length."""
+    whole = [{name: write_record(getattr(one, name)) for name in OF_PRETRAINING} for one in (first, longer)]
+    for one in whole:
+        for name in OF_LENGTH:
+            del one["pretrain"][name]
+    if differing := differences(whole[0], whole[1]):
+        raise RecipeError(
+            *(f"{line}: pretrain.continues names {first.name}, so this must be as there" for line in differing)
+        )
 
 
 # The record class of each section that a job's settings can hold. The model card's section is the whole recipe.

@@ -2,7 +2,8 @@
 
 The caller names the folders. `extends` names a base in the same folder or in one of the folders of bases; a base can
 extend another. A variant lists only its differences. `model.preset` stands for a known shape
-(training/pretrain/models/presets.py), and `snapshots: all` of a section for the names of all snapshots.
+(training/pretrain/models/presets.py), `evaluation.preset` for suites at hand (exam_presets.py), and `snapshots: all` of
+a section for the names of all snapshots.
 
 A file in a subfolder `bases` is only a base: it names no snapshots, so it is found by name but is not listed as a
 recipe.
@@ -37,7 +38,8 @@ from training.contract.user_input.names import check_name
 from training.contract.user_input.plain_data import read_yaml
 from training.data.tokens.tokenizer_settings import SPECIAL_TOKENS
 from training.pretrain.models.presets import PRESETS
-from training.recipe.recipe import Recipe
+from training.recipe.exam_presets import with_exam_preset
+from training.recipe.recipe import Recipe, check_continued
 from training.recipe.values import BOUNDS, VALUES, check_needed, check_rows
 from training.stages import ASSETS
 
@@ -102,6 +104,8 @@ class RecipeFiles:
         try:
             sections = {name: self._record_of(name, section) for name, section in data.items()}
             recipe = recipe_of(sections, self._assets)
+            if first := recipe.pretrain.continues.recipe:
+                check_continued(self.load(first), recipe)
         except RecipeError as error:
             raise error.in_file(path.name) from None
         for name, section in data.items():
@@ -113,7 +117,7 @@ class RecipeFiles:
         """Return the record that was already made from this very section; without one, return the section itself."""
         return self._sections.get((name, id(section)), (None, section))[1]
 
-    def resolved(self, path: Path) -> dict[str, Any]:
+    def resolved(self, path: Path, longer: tuple[Path, ...] = ()) -> dict[str, Any]:
         """Return the content of a recipe file merged over that of its bases, as a mapping.
 
         `promote.model_name` becomes the recipe's own name if the file does not give it. Raise RecipeError if a variant
@@ -133,10 +137,35 @@ class RecipeFiles:
                 check_teacher(teacher)
             except RecipeError as error:
                 raise error.in_file(path.name) from None
+        data = self._with_continued(data, path, longer)
         promote = data.get("promote")
         if isinstance(promote, dict) and isinstance(data.get("name"), str):
             data = {**data, "promote": {"model_name": data["name"], **promote}}
         return data
+
+    def _with_continued(self, data: dict[str, Any], path: Path, longer: tuple[Path, ...]) -> dict[str, Any]:
+        """Return a resolved recipe with the budgets of the training that it continues, if it names a recipe there.
+
+        Each of `longer` continues the next, and the last one continues this file; a circle raises RecipeError.
+        """
+        given = _at(data, ("pretrain", "continues"))
+        name = given.get("recipe") if isinstance(given, dict) else None
+        if not isinstance(given, dict) or not isinstance(name, str) or not name:
+            return data
+        where = "pretrain.continues"
+        try:
+            first = self.find(name)
+            if first.resolve() in (longer := (*longer, path.resolve())):
+                raise RecipeError(f"{where}.recipe: {name!r} goes on with this training; name one before it")
+            pretrain = self.resolved(first, longer).get("pretrain")
+            tokens = [*(_at(pretrain, ("continues", "tokens")) or ()), _at(pretrain, ("tokens",))]
+            if not isinstance(tokens[-1], int):
+                raise RecipeError(f"{where}.recipe: {name} has pretrain.tokens: {tokens[-1]}; a number is right")
+            if given.get("tokens") not in (None, [], tokens):
+                raise RecipeError(f"{where}.tokens: {given['tokens']}, and {name} has {tokens}; leave the field out")
+        except RecipeError as error:
+            raise error.in_file(path.name) from None
+        return merged(data, {"pretrain": {"continues": {"tokens": tokens}}})
 
     def _over_bases(self, path: Path, variants: tuple[Path, ...]) -> dict[str, Any]:
         """Return the mapping of one file merged over its bases.
@@ -164,7 +193,7 @@ class RecipeFiles:
 
     def _mapping(self, path: Path) -> dict[str, Any]:
         if path not in self._read:
-            self._read[path] = with_preset(read_yaml(path))
+            self._read[path] = with_exam_preset(with_preset(read_yaml(path)))
         return self._read[path]
 
 
@@ -316,6 +345,9 @@ def _variant(base: dict[str, Any], differences: dict[str, Any], file: str) -> di
     evaluation = merged(base, differences).get("evaluation")
     if not isinstance(evaluation, dict):
         return merged(base, differences)
+    changed = differences.get("evaluation")
+    if isinstance(changed, dict) and "suites" in changed and "preset" not in changed:
+        base = _without(base, ("evaluation", "preset"))
     given, scores = evaluation.get("suites"), _at(base, ("promote", "min_scores"))
     suites = [one.get("name") for one in given if isinstance(one, dict)] if isinstance(given, list) else []
     for suite in scores if isinstance(scores, dict) else ():

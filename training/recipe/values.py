@@ -141,7 +141,7 @@ def why_no_address(uri: str) -> str:
 VALUES = Allowed(
     BOUNDS,
     why_no_address,
-    addresses=("snapshots.paths", "snapshots.tokenizer", "pretrain.distill.teacher"),
+    addresses=("snapshots.paths", "snapshots.tokenizer", "pretrain.distill.teacher", "judged_chat.model"),
     blank=("*.end_marker", "*.positive_label", "*.negative_label"),
     repeated=("model.window_pattern",),
 )

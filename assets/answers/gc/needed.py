@@ -24,7 +24,7 @@ from training.contract.artifact import ARTIFACT_FILE, COPY_FILE, Artifact, Damag
 from training.contract.files.writing import regular_bytes
 from training.contract.job import DataError
 from training.contract.records import RecipeError
-from training.contract.scopes import KEPT_STEPS
+from training.contract.scopes import WHOLE
 
 NAME = re.compile(r"(?P<fingerprint>[0-9a-f]{32})(?:\.(?P<aside>replaced|damaged)-\d+)?")
 IDENTITY = re.compile(r"(?<![0-9a-f])(?:[0-9a-f]{64}|[0-9a-f]{32})(?![0-9a-f])")  # a digest or a fingerprint
@@ -245,8 +245,8 @@ def by_references(root: Path, folders: Sequence[Folder]) -> Wanted:
 
 
 def _of_steps() -> set[str]:
-    """Return `kept_steps` and the assets that every recipe makes from it; fine-tuning only may begin with a step."""
-    found = {KEPT_STEPS}
+    """Return all kept steps and the assets that every recipe makes from some; fine-tuning only may begin with one."""
+    found = set(WHOLE)
     for name, declared in CHAIN.items():  # in the order in which they are made
         if any(item.asset in found and item.when is None for item in declared.inputs):
             found.add(name)

@@ -42,14 +42,24 @@ def attest(model: str, folder: Path, *, root: Path, tracking: Tracking, key: Pat
     removed or changed, or if the key cannot be used; then nothing is written.
     """
     check_key(key)
-    made = _model(model, root, tracking)
-    lineage = lineage_of(root, made)
-    if unasked := check_witnessed(lineage, root, tracking, all_told=True):
-        say(unasked)
-    files = {name: entry["sha256"] for name, entry in checked_files(made)}
-    statement = _statement_of(lineage, files, root, tracking)
+    made = model_named(model, root, tracking)
+    statement = statement_about(lineage_of(root, made), root, tracking)
     new_folder(folder)
     return write_attestation(statement, made.file(MODEL_FOLDER), folder, key)
+
+
+def statement_about(lineage: Lineage, root: Path, tracking: Tracking) -> dict[str, Any]:
+    """Return the statement about a model under a root, after reading every byte of the model.
+
+    What no store saw being made is said, and which store was not asked. Raise DataError if the model or anything behind
+    it was removed or changed.
+    """
+    made = lineage.last.made
+    if made is None:
+        raise DataError(lineage.last.problem)
+    if unasked := check_witnessed(lineage, root, tracking, all_told=True):
+        say(unasked)
+    return _statement_of(lineage, {name: entry["sha256"] for name, entry in checked_files(made)}, root, tracking)
 
 
 def attested_export(lineage: Lineage, folder: Path, key: Path | None, root: Path, tracking: Tracking) -> list[str]:
@@ -109,7 +119,7 @@ def checked(model: str, folder: Path, *, root: Path, tracking: Tracking, key: Pa
     signature.check_installed()
     public = signature.public_key(key)
     is_folder = Path(model).is_dir()
-    place = Path(model) if is_folder else _model(model, root, tracking).file(MODEL_FOLDER)
+    place = Path(model) if is_folder else model_named(model, root, tracking).file(MODEL_FOLDER)
     problems = signature.problems(place, folder / signature.SIGNATURE_FILE, key)
     try:
         payload = attestation.payload_of(_envelope(folder), public)
@@ -138,8 +148,8 @@ def _envelope(folder: Path) -> object:
         raise DataError(f"{attestation.ENVELOPE_FILE}: is no JSON") from None
 
 
-def _model(name: str, root: Path, tracking: Tracking) -> Artifact:
-    """Return the model that is meant. Raise DataError for anything that is no model."""
+def model_named(name: str, root: Path, tracking: Tracking) -> Artifact:
+    """Return the model that a name means. Raise DataError for anything that is no model."""
     with known_under(root):
         made = meant(name, root, versions_of(tracking)).made
     if len(made) != 1 or made[0].record["asset"] not in MODELS:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from assets.answers.models.attest import attested_export, check_key
+from assets.answers.trace.kept_step import kept_asset
 from assets.registry.kept_digests import check_witnessed
 from assets.services.sent import sent_to
 from assets.state.cell import Comparison
@@ -17,12 +18,20 @@ from training.contract.files.checksums import digest_of
 from training.contract.files.objects import Objects
 from training.contract.job import DataError, InputArtifact
 from training.contract.records import no_such
-from training.contract.scopes import AVERAGE, AVERAGED_MODEL, KEPT_STEPS, last_model
+from training.contract.scopes import (
+    AVERAGE,
+    AVERAGED_MODEL,
+    CHOSEN_MODEL,
+    QUANTIZED,
+    QUANTIZED_MODEL,
+    WHOLE,
+    last_model,
+)
 from training.provenance.lineage import lineage_of
 
 CORPUS, SCORES = "decontaminated_documents", "model_scores"
-OF_STEPS = (KEPT_STEPS, AVERAGED_MODEL)  # nothing scores them in a run
-MODELS = ("aligned_model", "sft_model", "long_context_model", "base_model", *OF_STEPS)
+OF_STEPS = (*WHOLE, AVERAGED_MODEL, QUANTIZED_MODEL)  # the scores of the recipe's models are not theirs
+MODELS = ("aligned_model", "sft_model", "long_context_model", "base_model", CHOSEN_MODEL, *OF_STEPS)
 
 
 def export(
@@ -37,18 +46,20 @@ def export(
 ) -> list[str]:
     """Write an asset of a recipe (by default its last model) to `target`, and return the names of the files.
 
-    `step` is the part of a kept step, such as `step-500`, or `average`, which is written instead, without scores.
+    `step` is the part of a kept step, such as `step-500`, `average` or `quantized`, which is written instead, without
+    scores.
     A model has its attestation beside it and, with a key, is signed. Raise DataError if the asset is no model and no
     corpus, if it is not made, if `target` is not empty, if the key cannot be used, or if Dagster, MLflow or descendants
     know another record of what is exported, of a model's card and scores, or of anything behind them. `named` is the
     name or path by which a person gave the recipe. In a store, an export of the same that was killed is gone on with.
     """
     recipe = comparison.recipe
-    if step == AVERAGE:
-        asset, step = asset or AVERAGED_MODEL, ""
-    if step and asset not in ("", KEPT_STEPS):
-        raise DataError(f"export: {step} is one of the base model; leave out --asset {asset}")
-    asset = asset or (KEPT_STEPS if step else last_model(recipe))
+    if step in (named_so := {AVERAGE: AVERAGED_MODEL, QUANTIZED: QUANTIZED_MODEL}):
+        asset, step = asset or named_so[step], ""
+    kept = kept_asset(step) if step else ""
+    if step and asset not in ("", kept):
+        raise DataError(f"export: {step} is one of {kept}; leave out --asset {asset}")
+    asset = asset or kept or last_model(recipe)
     if isinstance(target, Objects):
         of = partition_key(recipe, step)
         cells = [one for one in comparison.cells.values() if one.asset == asset and (not step or one.partition == of)]

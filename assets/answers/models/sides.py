@@ -21,13 +21,14 @@ from training.contract.artifact import Artifact, Damaged, find
 from training.contract.files.writing import regular_bytes
 from training.contract.job import DataError, RefusedInput
 from training.contract.records import RecipeError
-from training.contract.scopes import KEPT_STEPS
+from training.contract.scopes import KEPT_STEPS, QUANTIZED, QUANTIZED_MODEL, QUANTIZED_SCORES
 from training.data.checksum_cache import known_under
 from training.provenance.file_verification import sound
 from training.provenance.lineage import Node, artifacts_under, item_of, lineage_of
 from training.recipe.recipe import Recipe, recipe_as_data
 
-SCORES, STEP_SCORES = "model_scores", "step_scores"
+SCORES = "model_scores"
+SCORES_OF = {KEPT_STEPS: "step_scores", QUANTIZED_MODEL: QUANTIZED_SCORES}  # by model, of those it does not score
 ORDER = {name: number for number, name in enumerate(CHAIN)}
 
 
@@ -105,11 +106,12 @@ def _scores(
     others of the model.
     """
     model = found.made[0]
-    scored = STEP_SCORES if model.record["asset"] == KEPT_STEPS else SCORES
+    scored = SCORES_OF.get(model.record["asset"], SCORES)
     made = [one for one in artifacts_under(root, lambda asset: asset == scored) if _reads(one, model)]
     own = None
     if recipe is not None:
-        key = (scored, partition_key(recipe, recipe_and_step(asked)[1]))
+        part = recipe_and_step(asked)[1]
+        key = (scored, partition_key(recipe, "" if part == QUANTIZED else part))
         cell = compare(recipe, root, skip_unavailable=True).cells.get(key)
         own = last_made(cell, root) if cell is not None else None
     named = {one.tags.get(f"digest.{SCORES}") for one in versions if one.tags.get("digest") == model.digest}

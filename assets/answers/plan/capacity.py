@@ -19,7 +19,7 @@ from resources.compute.size import Size
 from resources.profile import ProfileError, load_profile
 from training.contract.engines.engine import check_installed
 from training.contract.records import RecipeError, no_such
-from training.contract.scopes import asks_for
+from training.contract.scopes import CHOSEN_MODEL, asks_for
 from training.order.batch_settings import BatchPhase
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.reward.settings import RewardRecipe
@@ -120,6 +120,8 @@ def scored(recipe: Recipe) -> Iterator[str]:
         yield "model_scores"
         if recipe.pretrain.keep.is_asked:
             yield "step_scores"
+        if recipe.promote.best_by:
+            yield CHOSEN_MODEL
         if asks_for(recipe, *CHAIN["aligned_model"].sections):
             yield "alignment_rewards"
 
@@ -316,7 +318,7 @@ def _check_tuning_memory(recipe: Recipe, section: Section, size: Size) -> None:
 
 
 def _check_scoring(recipe: Recipe, asset: str, size: Size) -> None:
-    if asset in ("model_scores", "step_scores"):
+    if asset in ("model_scores", "step_scores", CHOSEN_MODEL):
         recipe.evaluation.check_processes(size.nodes * size.processes)
     _check_shard(recipe, size)
     _check_answer_weights(size, size.shard)

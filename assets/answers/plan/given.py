@@ -23,9 +23,8 @@ def told_of_tokens(recipe: Recipe, *, only_problem: bool = False) -> str:
     It names the settings to change where they do not suffice; with `only_problem` it is empty otherwise. It is also
     empty if the documents are not on this machine.
     """
-    found = [_tokens(snapshot, recipe.tokenizer.vocabulary) for snapshot in recipe.snapshots]
-    given = sum(one for one in found if one is not None)
-    if not found or None in found:
+    given = held_tokens(recipe)
+    if given is None:
         return ""
     mixture, asked, batch = recipe.mixture, recipe.pretrain.tokens, recipe.pretrain.global_batch_tokens
     most = given * max((mixture.max_epochs, *mixture.source_epochs.values()))
@@ -48,6 +47,16 @@ def told_of_tokens(recipe: Recipe, *, only_problem: bool = False) -> str:
         f"{held}, too few for pretrain.tokens {asked:,} with {epochs}: write auto or less than {_about(most)}, add"
         " documents, or raise mixture.max_epochs"
     )
+
+
+def held_tokens(recipe: Recipe) -> float | None:
+    """Return about how many tokens the recipe's documents hold; None without documents, or if some are elsewhere.
+
+    It is an upper estimate, before filter and deduplication.
+    """
+    found = [_tokens(snapshot, recipe.tokenizer.vocabulary) for snapshot in recipe.snapshots]
+    known = [one for one in found if one is not None]
+    return sum(known) if found and len(known) == len(found) else None
 
 
 def _tokens(snapshot: SnapshotRecipe, vocabulary: int) -> float | None:

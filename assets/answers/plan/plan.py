@@ -8,6 +8,7 @@ none of these is None. Each says where it comes from. Memory and operations are 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from math import ceil
@@ -41,7 +42,7 @@ from resources.compute.size import Size
 from resources.profile import Profile, ProfileError
 from training.contract.artifact import Artifact
 from training.contract.records import read_record
-from training.contract.scopes import KEPT_STEPS
+from training.contract.scopes import WHOLE
 from training.order.batch_settings import BatchesRecipe
 from training.posttrain.rows.sorting import INSTRUCTIONS_FILE, TRAIN_FILE
 from training.posttrain.sft.settings import SftRecipe
@@ -57,6 +58,7 @@ from training.pretrain.capacity.needs import (
     training_operations,
     tuning_bytes,
     tuning_operations,
+    with_libraries,
 )
 from training.pretrain.capacity.room import machine_memory
 from training.pretrain.models.account import FP32
@@ -107,8 +109,8 @@ def plan(
     rows = []
     for cell in comparison.cells.values():
         rows.append(_asset(cell, comparison.root, profile, predicted, rates))
-        if cell.asset == "base_model":
-            predicted |= steps_again(comparison, rows[-1]["seconds"])
+        for kept in (name for name, whole in WHOLE.items() if whole == cell.asset):
+            predicted |= steps_again(comparison, kept, rows[-1]["seconds"])
     for row in rows:
         for one in models:
             if (row["asset"], row["partition"]) == (one["asset"], one["partition"]) and one["time"]["seconds"] is None:
@@ -135,7 +137,7 @@ def _asset(
 ) -> dict[str, Any]:
     """Return state, seconds, node-hours and price of one cell; of a made cell, what it took."""
     size = profile.size_for(cell.asset)
-    is_again = cell.asset == KEPT_STEPS and cell.state != "made"  # a step that was kept on the way says nothing of it
+    is_again = cell.asset in WHOLE and cell.state != "made"  # a step that was kept on the way says nothing of it
     made = None if is_again else last_made(cell, root)
     basis = "measured" if cell.state == "made" else "earlier artifact"
     seconds = None if is_again else earlier_seconds(cell, root)
@@ -159,20 +161,20 @@ def _asset(
     }
 
 
-def steps_again(comparison: Comparison, seconds: float | None) -> dict[tuple[str, str], float | None]:
-    """Return the seconds of each missing kept step, given those of the base model's training.
+def steps_again(comparison: Comparison, kept: str, seconds: float | None) -> dict[tuple[str, str], float | None]:
+    """Return the seconds of each missing kept step of an asset, given those of its whole training.
 
     They are none on the way of that training. Once it is made, one training up to the last missing step makes all that
     it passes; it goes on from the nearest kept state.
     """
-    batches, base = comparison.recipe.pretrain.batches, comparison.cells["base_model", comparison.recipe.name]
-    missing = [cell for cell in comparison.cells.values() if cell.asset == KEPT_STEPS and cell.state != "made"]
+    whole = comparison.cells[WHOLE[kept], comparison.recipe.name]
+    missing = [cell for cell in comparison.cells.values() if cell.asset == kept and cell.state != "made"]
     found: dict[tuple[str, str], float | None] = {cell.key: 0.0 for cell in missing}
-    passed = batches.steps
-    for cell in missing if base.state == "made" else ():  # the last step is listed first
-        if (step := cell.kept_step) <= passed:
+    passed = math.inf
+    for cell in missing if whole.state == "made" else ():  # the last step is listed first
+        if (step := cell.kept_at) <= passed:
             passed = comparison.step_before(cell)
-            found[cell.key] = None if seconds is None else seconds * (step - passed) / batches.steps
+            found[cell.key] = None if seconds is None else seconds * (step - passed) / comparison.length_of(cell)
     return found
 
 
@@ -377,14 +379,15 @@ def _training_time(
     """Return the seconds of a training and of a step, and where they come from.
 
     In this order: this training's own rate, the rate of another training under the root in operations per second, the
-    arithmetic for a known GPU.
+    arithmetic for a known GPU. What is read of the state of a training that it continues takes none.
     """
     steps = batches.steps if batches else 0
+    left = 1 - comparison.step_before(cell) / steps if steps and cell.asset == "base_model" else 1
     for one in (last_made(cell, comparison.root), *_earlier_trainings(comparison)):
         rate = _flops_per_second(one) if one is not None else None
         if one is not None and rate and flops and _same_machines(one, size):
             basis = f"rate of {one.record['asset']} {one.fingerprint[:12]}"
-            return {"seconds": flops / rate, "step_seconds": flops / rate / steps, "basis": basis}
+            return {"seconds": left * flops / rate, "step_seconds": flops / rate / steps, "basis": basis}
     if not (gpu and batches):
         return _unknown("no earlier training on such a machine, and no known kind of GPU (--gpu)")
     try:
@@ -393,7 +396,7 @@ def _training_time(
     except ValueError:
         return _unknown("the layout does not divide the batch")
     basis = f"predicted for {gpu.name} at {mfu:.0%} MFU"
-    return {"seconds": seconds, "step_seconds": seconds / steps, "basis": basis}
+    return {"seconds": left * seconds, "step_seconds": seconds / steps, "basis": basis}
 
 
 def _earlier_trainings(comparison: Comparison) -> list[Artifact]:
@@ -442,7 +445,7 @@ def _tunings(
             size,
             device,
             comparison.root,
-            tuning_bytes(planned, gathers=gathers),
+            with_libraries(tuning_bytes(planned, gathers=gathers), on_gpu=bool(size.gpus_per_node)),
             length=section.max_length,
             parameters=planned.parameters,
             **work,
@@ -510,7 +513,7 @@ def _scorings(
             size,
             device,
             comparison.root,
-            scoring_bytes(planned, gathers=gathers),
+            with_libraries(scoring_bytes(planned, gathers=gathers), on_gpu=bool(size.gpus_per_node)),
             length=planned.longest,
             time=_unknown("not predicted of scores; an earlier artifact tells it"),
             answer_weights=why,

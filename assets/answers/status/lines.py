@@ -19,7 +19,7 @@ from assets.state.chain import CHAIN, GROUPS
 from assets.state.reasons import INPUT_IS_ANOTHER
 from assets.terminal.harmless import harmless
 from evaluation.report.samples import OutcomeGroup
-from training.contract.scopes import last_model
+from training.contract.scopes import last_model, last_trained
 from training.contract.tables import table, table_lines
 
 if TYPE_CHECKING:
@@ -148,6 +148,7 @@ def show_list(rows: Sequence[Mapping[str, str]]) -> None:
 
 def show_scoreboard(comparison: Comparison, report: Report) -> None:
     """Print the result of a run: the verdict and a table, then a line each to talk to it, to look and to read on."""
+    from evaluation.decision.answers import choice_in_words
     from evaluation.report.scoreboard import scoreboard
     from evaluation.report.scoreboard_print import cost_line, render
 
@@ -161,8 +162,10 @@ def show_scoreboard(comparison: Comparison, report: Report) -> None:
         lines.append(("", f"all artifacts {cost_line(board)}"))
     name, root = comparison.recipe.name, shlex.quote(str(_near(comparison.root)))
     pedigree = "pedigree" if shutil.which("pedigree") else str(_near(Path(sys.executable).with_name("pedigree")))
+    if choice := next(filter(None, (choice_in_words(record) for _, record in records)), ""):
+        lines.append(("Chosen:", choice))
     last = last_model(comparison.recipe)
-    if last in made and last != "base_model":  # which has no chat template
+    if last in made and last_trained(comparison.recipe) != "base_model":  # which has no chat template
         lines.append(("Talk to it:", f"{pedigree} chat {name} --root {root}"))
     lines.append(("In a browser:", f"{pedigree} dev --root {root}"))
     pages = [made[asset].file("report.html") for asset in ("promoted_model", "model_card") if asset in made]

@@ -76,7 +76,10 @@ def verified(comparison: Comparison, tracking: Tracking, *, mend: bool = False) 
             continue
         found.verified += 1
         broken, foreign = damaged_files(cell.artifact), foreign_files(cell.artifact)
-        entries = [*cell.artifact.record["files"], *cell.artifact.record.get("beside", ())]
+        erased, unknown = erased_by(cell.artifact)
+        # what lies beside goes with a takedown, here and in the store
+        beside = () if erased else cell.artifact.record.get("beside", ())
+        entries = [*cell.artifact.record["files"], *beside]
         lacking = not_stored(cell.artifact.path, entries)
         if lacking and mend and not broken:
             store_files(cell.artifact.path, [one for one in entries if (cell.artifact.path / one["path"]).exists()])
@@ -86,7 +89,6 @@ def verified(comparison: Comparison, tracking: Tracking, *, mend: bool = False) 
         changed = [line for other, line in told if other.key == cell.key]
         damage += [*broken, *lacking, *(f"{path}: {FOREIGN}" for path in foreign), *_copy_problems(cell), *changed]
         damage += [line for other, line in told_by_version if other.key == cell.key]
-        erased, unknown = erased_by(cell.artifact)
         damage += unknown
         found.remarks += [(cell, line) for line in erased]
         found.problems += [(cell, line) for line in damage]

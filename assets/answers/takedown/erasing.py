@@ -419,16 +419,21 @@ def scan(root: Path, wanted: Hashes, paths: Iterable[Path] | None = None, swap: 
             found.files += 1
             found.bytes += size
         _count(found, _kind(path), size)
-        try:
-            for piece in pieces_of(content):
-                number, _ = count_in(piece.texts, wanted)
-                if number:
-                    found.hits.append({"path": name, "place": piece.place, "runs": number})
-        except NotRead as error:
-            found.not_read.append({"path": name, "why": str(error)})
-        except FileNotFoundError:
-            continue
+        read_as(name, content, wanted, found)
     return found
+
+
+def read_as(name: str, content: Path, wanted: Hashes, found: Scanned) -> None:
+    """Read a file under this name, and add to `found` where one of the wanted runs stands, or why it cannot be read."""
+    try:
+        for piece in pieces_of(content):
+            number, _ = count_in(piece.texts, wanted)
+            if number:
+                found.hits.append({"path": name, "place": piece.place, "runs": number})
+    except NotRead as error:
+        found.not_read.append({"path": name, "why": str(error)})
+    except FileNotFoundError:
+        return  # a temporary file
 
 
 def files_under(root: Path) -> Iterator[Path]:

@@ -50,6 +50,8 @@ def _lines(told: Mapping[str, Any]) -> Iterator[str]:
     yield from _models(told)
     yield ""
     yield from _learned(told["learned"])
+    if told["asked_rows"]:
+        yield from _pages_repeating(told["pages_repeating_rows"])
     yield from _rows(told)
     if told["rebuild"]["recipes"]:
         yield ""
@@ -96,6 +98,22 @@ def _duplicates(told: Mapping[str, Any]) -> Iterator[str]:
     else:
         apart = f", but not from {named}, which says twin" if named else ""
         yield f"They are withdrawn too (withdrawals.duplicates: cluster){apart}"
+
+
+def _pages_repeating(told: Mapping[str, Any]) -> Iterator[str]:
+    """Yield which pages have words of the withdrawn rows."""
+    pages = told["pages"]
+    if pages:
+        yield f"{count(len(pages), 'page')} with eight words in a row of these rows, not withdrawn; --text finds both:"
+    for one in pages[:SHOWN]:
+        place = f"{one['url'] or one['id']}{' (in a shard)' if one['is_kept'] else ''}"
+        yield f"  {place}: {one['shared']:,} of its {one['runs']:,} runs of eight words"
+    if len(pages) > SHOWN:
+        yield f"  and {len(pages) - SHOWN:,} more"
+    if not told["runs"]:
+        yield "No page was searched for these rows: no text of eight words is left of them."
+    elif not pages:
+        yield "No page has eight words in a row of these rows."
 
 
 def _rows(told: Mapping[str, Any]) -> Iterator[str]:
@@ -157,9 +175,9 @@ def _learned(learned: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 def _price(price: Mapping[str, Any]) -> Iterator[str]:
     recipes = ", ".join(price["recipes"])
-    yield from _costs(f"A rebuild of the corpus of {recipes}", price)
+    yield from _costs(f"A rebuild of what this command makes again of {recipes}", price)
     if price["models"]["assets"]:
-        yield from _costs("What was made of it, and then must be made again, models too", price["models"])
+        yield from _costs("What it leaves to `pedigree run`, models too", price["models"])
 
 
 def _costs(title: str, price: Mapping[str, Any]) -> Iterator[str]:

@@ -10,6 +10,7 @@ import json
 import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime
 from functools import partial
 from itertools import chain
@@ -24,16 +25,19 @@ from assets.answers.gc.needed import Folders
 from assets.answers.takedown.erasing import TEXT_INDEX, Eraser, Say, Scanned, gone_of, grams_file, only_there, scan
 from assets.answers.takedown.lines import seed_lines
 from assets.answers.takedown.masking import mask
+from assets.answers.takedown.stored import beyond, bring_whole, scan_store, settle, store_memory
 from assets.answers.takedown.takedown import WITHDRAWN_TAG, corpora_of, held_indexes, keeps_duplicates, with_tags
 from assets.answers.takedown.team_databases import TeamDatabase, team_databases
 from assets.services.stores import CONFIG_FILE, has_own_storage
 from assets.state.removal_lock import only_one
 from assets.state.tombstones import FOLDER, FOUND, LOCK_FILE, Tombstone, as_said, note_overwritten, read_tombstones
+from resources.profile import Profile, load_profile
 from resources.tracking.errors import TrackingError
 from resources.tracking.reports import FLUSH_SECONDS, Tracking
 from resources.tracking.spool import SPOOL_FILE
 from resources.tracking.store import is_server
-from training.contract.files.writing import regular_bytes, write_json, write_text, written
+from training.contract.files.stored_takedowns import remember
+from training.contract.files.writing import json_text, regular_bytes, write_json, write_text, written
 from training.contract.job import DataError
 from training.contract.secrets import masked
 from training.contract.tables import markdown_table
@@ -59,7 +63,7 @@ BEYOND = (
 
 def note_found(root: Path, told: Mapping[str, Any], stones: Sequence[Tombstone]) -> None:
     """Keep the answer for the report, before the tombstones are written: afterwards the pages are found no more."""
-    write_json(root / FOLDER / f"{stones[-1].number:06d}.{FOUND}", dict(told))
+    remember(root / FOLDER / f"{stones[-1].number:06d}.{FOUND}", json_text(dict(told)))
 
 
 def reports_under(root: Path) -> Iterator[dict[str, Any]]:
@@ -75,11 +79,11 @@ def is_done(report: Mapping[str, Any]) -> bool:
     return proof["is_proved"] or not (proof["runs"] or proof["hits"] or proof["not_read"])
 
 
-def finish(root: Path, *, tracking: Tracking, say: Say) -> dict[str, Any]:
+def finish(root: Path, *, tracking: Tracking, say: Say, profile: Profile | None = None) -> dict[str, Any]:
     """Erase and prove every takedown of a root that has no proof yet; return the report.
 
-    Raise DataError if a snapshot cannot be searched, if a team's database cannot be opened, or if another takedown is
-    at work.
+    `profile` names where jobs may be at work on a root in a store. Raise DataError if a snapshot cannot be searched, if
+    a team's database cannot be opened, or if another takedown or, of a root in a store, a job is at work.
     """
     with only_one(root, LOCK_FILE, "takedown"), known_under(root):
         stones = read_tombstones(root)
@@ -87,8 +91,10 @@ def finish(root: Path, *, tracking: Tracking, say: Say) -> dict[str, Any]:
         pending = [one for one in stones if one.number not in proved]
         if not pending:
             _forget_words(root)  # of a command that was killed after its report
+            store_memory(root)
             return list(reports_under(root))[-1]
         number = stones[-1].number
+        bring_whole(root, say)  # a run may have made room here
         gone = gone_of(Folders(root).all(), stones, held_indexes(root), cluster=not keeps_duplicates(root))
         eraser = Eraser(root, gone, say)
         wanted, stays = _noted(root, eraser, number, say)
@@ -105,6 +111,10 @@ def finish(root: Path, *, tracking: Tracking, say: Say) -> dict[str, Any]:
         again = scan(root, wanted, [root / name for name in names])
         for one in databases:
             one.scan(wanted, again)
+        settle(root, profile or load_profile("local"), say)
+        store = scan_store(root, wanted, outside := Scanned())
+        first.not_read += outside.not_read
+        again.hits += outside.hits
         left = [one | {"why": told.get(one["path"], "")} for one in again.hits]
         report = {
             "takedowns": [one.number for one in pending],
@@ -125,8 +135,9 @@ def finish(root: Path, *, tracking: Tracking, say: Say) -> dict[str, Any]:
                 "hits_before": first.hits,
                 **stays,
             },
+            "store": None if store is None else asdict(store),
             "databases": [one.name for one in databases],
-            "unreachable": [*eraser.unreachable, *_stores(root, elsewhere, databases, waiting), *BEYOND],
+            "unreachable": [*eraser.unreachable, *_stores(root, elsewhere, databases, waiting), *beyond(root), *BEYOND],
         }
         report = _in_utf8(report)
         path = root / FOLDER / f"{number:06d}.{REPORT}"
@@ -134,6 +145,7 @@ def finish(root: Path, *, tracking: Tracking, say: Say) -> dict[str, Any]:
         write_json(path, report)  # last: with it, the takedowns are done
         if is_done(report):
             _forget_words(root)
+        store_memory(root)
         return report
 
 
@@ -225,7 +237,9 @@ def _found(root: Path, pending: Sequence[Tombstone]) -> list[dict[str, Any]]:
     for one in pending:
         with suppress(OSError, ValueError):
             told = json.loads(regular_bytes(root / FOLDER / f"{one.number:06d}.{FOUND}"))
-            found.append({name: told[name] for name in (*kept, "archives", "seeds") if name in told})
+            found.append(
+                {name: told[name] for name in (*kept, "archives", "seeds", "pages_repeating_rows") if name in told}
+            )
     return found
 
 
@@ -295,6 +309,8 @@ def markdown_of(report: Mapping[str, Any]) -> Iterator[str]:
     yield ""
     read = f"{proof['files']:,} files ({proof['bytes']:,} bytes) that were read under the root"
     read += "".join(f" and in the texts of {name}" for name in report.get("databases", ()))
+    if store := report.get("store"):
+        read += f", and in the {store['objects']:,} objects ({store['bytes']:,} bytes) of {store['address']}"
     if proof["runs"]:
         verdict = "None of them is left" if not proof["hits"] else f"{len(proof['hits']):,} places still have some"
         yield f"{proof['runs']:,} runs of {WORDS} words occurred only in the withdrawn text. {verdict} in the"
@@ -342,6 +358,9 @@ def _found_lines(told: Mapping[str, Any]) -> Iterator[str]:
         yield f"- {one['partition']}: {one['pages']:,} pages in {one['ranks']:,} ranks, {shards:,} of them in shards"
     if told.get("asked_rows"):
         yield f"- {len(told['asked_rows']):,} rows of post-training, in all their artifacts"
+    if pages := told.get("pages_repeating_rows", {}).get("pages"):
+        shards = sum(one["is_kept"] for one in pages)
+        yield f"- {len(pages):,} pages with eight words in a row of these rows, {shards:,} in shards: not withdrawn"
     yield from (f"- {line}" for line in seed_lines(told.get("seeds", ())))
     for one in told["trainings"]:
         trained = f"trained on {one['trained']:,} of them, {one['tokens']:,} tokens"

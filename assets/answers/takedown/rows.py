@@ -1,4 +1,4 @@
-"""What `pedigree takedown` finds by text: pages that hold one, rows that do, and rows that repeat withdrawn pages."""
+"""What `pedigree takedown` finds by text: pages and rows that hold one, and those that repeat what is withdrawn."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from assets.state.tombstones import ROW_ASSETS
@@ -50,17 +51,20 @@ def pages_holding(indexes: Sequence[Index], text: str) -> list[list[str]]:
     known = dict[str, list[str]]()
     for item in (index.inputs[EXTRACTED] for index in indexes):
         if item.fingerprint not in known:
-            files = sorted(name for name in item.files() if name.startswith("documents/"))
-            known[item.fingerprint] = [id_ for name in files for id_ in _holding(sound(item, name), text)]
+            known[item.fingerprint] = [
+                rows["id"][row].as_py()
+                for rows in _extracted(item)
+                for row in _that_hold(text, rows["text"].to_pylist())
+            ]
     return [known[index.inputs[EXTRACTED].fingerprint] for index in indexes]
 
 
-def _holding(path: Path, text: str) -> Iterator[str]:
-    with pq.ParquetFile(path) as parquet:
-        for number in range(parquet.num_row_groups):
-            rows = parquet.read_row_group(number, columns=["id", "text"], use_threads=False)
-            for row in _that_hold(text, rows["text"].to_pylist()):
-                yield rows["id"][row].as_py()
+def _extracted(item: InputArtifact) -> Iterator[pa.Table]:
+    """Yield the pages of an extraction that have a text, a row group at a time."""
+    for name in sorted(name for name in item.files() if name.startswith("documents/")):
+        with pq.ParquetFile(sound(item, name)) as parquet:
+            for number in range(parquet.num_row_groups):
+                yield parquet.read_row_group(number, columns=["id", "url", "text"], use_threads=False)
 
 
 def _that_hold(text: str, texts: Iterable[str | None]) -> Iterator[int]:
@@ -155,10 +159,11 @@ def rows_of(
     """Return the rows that share a run of eight words with a page or a withdrawn row, or name the address of a target.
 
     `pages` are those of each index. The rows that are `withdrawn` are left out of the answer. `rows_not_known` has a
-    sentence for each artifact whose rows are in no index.
+    sentence for each artifact whose rows are in no index, `pages_repeating_rows` the pages that repeat withdrawn rows.
     """
     known = row_indexes_under(root)
-    told = {"rows": [], "rows_not_known": list(_not_indexed(root, known))}
+    repeating = _pages_repeating(indexes, pages, withdrawn, known)
+    told = {"rows": [], "rows_not_known": list(_not_indexed(root, known)), "pages_repeating_rows": repeating}
     if not known:
         return told
     texts = [text for index, own in zip(indexes, pages, strict=True) for text in _texts(index, own)]
@@ -167,6 +172,34 @@ def rows_of(
     gone = {_place(one) for one in withdrawn}
     found = rows_holding(known, texts, entries)
     return told | {"rows": [one for one in found if _place(one) not in gone]}
+
+
+def _pages_repeating(
+    indexes: Sequence[Index], pages: Sequence[np.ndarray], withdrawn: Sequence[Row], known: Sequence[RowIndex]
+) -> dict[str, Any]:
+    """Return the pages, without these of each index, that share a run of eight words with a withdrawn row, most first.
+
+    `runs` are those of the rows: none if no text of them is left. The extracted texts of all pages are read.
+    """
+    texts = [text for index in known for own in _texts_of_rows(index, withdrawn) for text in own]
+    wanted = np.unique(grams_of(texts)[0])
+    if not len(wanted):
+        return {"runs": 0, "pages": []}
+    gone = {id_ for index, own in zip(indexes, pages, strict=True) for id_ in ids_of(index, own)}
+    found: dict[str, dict[str, Any]] = {}
+    for item in {index.inputs[EXTRACTED].fingerprint: index.inputs[EXTRACTED] for index in indexes}.values():
+        for rows in _extracted(item):
+            grams, of = grams_of([text or "" for text in rows["text"].to_pylist()])
+            for row in np.unique(of[is_in(grams, wanted)]).tolist():
+                own, id_ = np.unique(grams[of == row]), rows["id"][row].as_py()
+                if id_ not in gone:
+                    told = {"id": id_, "url": rows["url"][row].as_py(), "runs": len(own)}
+                    found[id_] = told | {"shared": int(is_in(own, wanted).sum()), "is_kept": False}
+    for one in (one for index in indexes for one in index.rows(index.pages_of_ids(found), columns=("id",))):
+        if one.place.kind == KEPT_KIND and one.row["id"] in found:
+            found[one.row["id"]]["is_kept"] = True
+    first = sorted(found.values(), key=lambda one: (-one["shared"], not one["is_kept"], one["id"]))
+    return {"runs": len(wanted), "pages": first}
 
 
 def _not_indexed(root: Path, known: Iterable[RowIndex]) -> Iterator[str]:

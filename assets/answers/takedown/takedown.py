@@ -24,7 +24,7 @@ from assets.answers.takedown.rows import (
     text_key,
     twins_of,
 )
-from assets.answers.trace.kept_step import last_clean, told_of_step
+from assets.answers.trace.kept_step import in_order, last_clean, told_of_step
 from assets.answers.trace.owned_domains import has_owner
 from assets.answers.trace.trace import model_of_version, versions_of
 from assets.state.cell import Cell, Comparison, last_made
@@ -54,7 +54,7 @@ from resources.tracking.versions import Registered
 from training.contract.artifact import folder_of
 from training.contract.job import DataError, RefusedInput
 from training.contract.records import RecipeError
-from training.contract.scopes import KEPT_STEPS
+from training.contract.scopes import KEPT_ON_PAGES
 from training.contract.secrets import masked
 from training.data.address_lists import AddressList, Target, target_of, target_of_line
 from training.data.checksum_cache import known_under
@@ -93,8 +93,9 @@ NOT_ERASED = (
 )
 MOST_BAD_LINES, MOST_EXAMPLES, MOST_IN_TAG = 20, 5, 7
 WITHDRAWN_TAG = "upstream_withdrawn"
-ON_PAGES = ("base_model", "kept_steps", "long_context_model")  # trained on pages
-LAST = ("text_index", "provenance_index", "corpus_summary")
+ON_PAGES = ("base_model", "long_context_model", *KEPT_ON_PAGES)  # trained on pages
+ROWS = (*ROW_ASSETS, "row_index")
+LAST = ("text_index", "provenance_index", "corpus_summary", *ROWS)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -468,7 +469,7 @@ def _models(
             problems.append(own)
             continue
         trainings |= {one["fingerprint"]: one for one in own}
-        if made.record["asset"] == KEPT_STEPS:
+        if made.record["asset"] in KEPT_ON_PAGES:
             kept.append(told_of_step(made, read=any(one["trained"] for one in own)))
     told = []
     for version in versions:
@@ -483,8 +484,7 @@ def _models(
         else:
             sums = {name: sum(one[name] for one in own) for name in ("times", "tokens")}
             told.append(entry | {"documents": max((one["trained"] for one in own), default=0), **sums, "problem": ""})
-    kept.sort(key=lambda one: (one["partition"].partition("@")[0], one["step"]))
-    of_steps = {"kept_steps": kept, "last_clean": last_clean(kept)}
+    of_steps = {"kept_steps": in_order(kept), "last_clean": last_clean(kept)}
     return {"trainings": list(trainings.values()), "versions": told, "not_traced": problems, **of_steps}
 
 
@@ -505,7 +505,7 @@ def _with_rows(comparison: Comparison, rows: Sequence[Row]) -> set[tuple[str, st
 def _price(
     touched: Sequence[Comparison], snapshots: Sequence[Mapping[str, Any]], rows: Sequence[Row], profile: Profile
 ) -> dict[str, Any]:
-    """Return what a rebuild without these pages and rows costs: of the corpus, and of what then must be made again.
+    """Return what a rebuild without these pages and rows costs: of corpus and rows, and of what is made of them.
 
     The costs are those of the artifacts made before. For a stage in ranks, each rank that contains a page costs its
     share of the earlier artifact; any other stage is made again as a whole.
@@ -520,7 +520,7 @@ def _price(
             made = last_made(cell, comparison.root)
             if made is None:
                 continue
-            crawl, part = crawls.get(cell.partition, ""), corpus if cell.asset in CORPUS else models
+            crawl, part = crawls.get(cell.partition, ""), corpus if cell.asset in (*CORPUS, *ROWS) else models
             if made.fingerprint not in part:
                 part[made.fingerprint] = _cost(cell.asset, made.record, ranks.get(crawl, 0), of.get(crawl, 0), profile)
     return {
@@ -657,11 +657,9 @@ def _tag_of(stone: Tombstone) -> dict[str, Any]:
 
 
 def to_rebuild(root: Path, recipe: str) -> list[str]:
-    """Return the last assets of a recipe's corpus that it has made before and that now have to be made again."""
+    """Return the last assets of a recipe's corpus and rows that it has made before and now has to make again."""
     comparison = compare(load_recipe(recipe, recipe_folders(root)), root, skip_unavailable=True)
-    has_made = [
-        asset for asset in (*LAST, *ROW_ASSETS, "row_index") if any((root / "refs" / asset).glob(f"{recipe}*.json"))
-    ]
+    has_made = [asset for asset in LAST if any((root / "refs" / asset).glob(f"{recipe}*.json"))]
     return [asset for asset in has_made if comparison.to_do(asset)]
 
 

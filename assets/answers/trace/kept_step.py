@@ -1,4 +1,7 @@
-"""The model that a recipe kept after a step, or the average of such, by its name: `kitchen@step-500`."""
+"""A recipe's model after a step, the average of such, or the quantized one, by its name: `kitchen@step-500`.
+
+A step of a training after pretraining has the training's section in its name: `kitchen@sft-step-50`.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +16,21 @@ from assets.state.recipe_folders import find_recipe, load_recipe, recipe_folders
 from training.contract.artifact import Artifact
 from training.contract.job import DataError
 from training.contract.records import RecipeError, no_such
-from training.contract.scopes import AVERAGE, AVERAGED_MODEL, KEPT_STEPS
+from training.contract.scopes import (
+    AVERAGE,
+    AVERAGED_MODEL,
+    KEPT_ON_PAGES,
+    QUANTIZED,
+    QUANTIZED_MODEL,
+    WHOLE,
+    step_part,
+)
 from training.provenance.lineage import Lineage, artifacts_under, lineage_of
 from training.provenance.trace import Tracer
 
-NAME = re.compile(r"(?!models:)(?P<recipe>[^@]+)@(?P<part>step-\d+|average)")
+NAME = re.compile(
+    r"(?!models:)(?P<recipe>[^@]+)@(?P<part>((long_context|sft|align)-)?step-\d+|(sft|align)-epoch-\d+|average|quantized)"
+)
 
 
 def recipe_and_step(name: str) -> tuple[str, str]:
@@ -29,7 +42,7 @@ def recipe_and_step(name: str) -> tuple[str, str]:
 def kept_step(name: str, root: Path) -> Artifact | None:
     """Return the model of a name such as `kitchen@step-500` or `kitchen@average`; None if it names none of a recipe.
 
-    Raise DataError if the recipe does not keep the step or averages none, or if the model is not made.
+    Raise DataError if the recipe does not ask for the model, or if it is not made.
     """
     (named, part), folders = recipe_and_step(name), recipe_folders(root)
     if not part:
@@ -43,9 +56,21 @@ def kept_step(name: str, root: Path) -> Artifact | None:
         if not recipe.pretrain.averaged_steps:
             raise DataError(f"{named} averages no steps (pretrain.keep.average)")
         return compare(recipe, root, skip_unavailable=True).made(AVERAGED_MODEL, recipe.name, named=named)
-    if part not in (kept := parts_of(CHAIN[KEPT_STEPS], recipe)):
-        raise DataError(no_such(f"{named} keeps no {part} (pretrain.keep)", part, kept))
-    return compare(recipe, root, skip_unavailable=True).made(KEPT_STEPS, partition_key(recipe, part), named=named)
+    if part == QUANTIZED:
+        if not recipe.quantize.is_asked:
+            raise DataError(f"{named} quantizes no model (quantize.method)")
+        return compare(recipe, root, skip_unavailable=True).made(QUANTIZED_MODEL, recipe.name, named=named)
+    asset = kept_asset(part)
+    if part not in (kept := parts_of(CHAIN[asset], recipe)):
+        section = CHAIN[asset].sections[0].removesuffix(".is_asked")
+        raise DataError(no_such(f"{named} keeps no {part} ({section})", part, kept))
+    return compare(recipe, root, skip_unavailable=True).made(asset, partition_key(recipe, part), named=named)
+
+
+def kept_asset(part: str) -> str:
+    """Return the asset of a kept step, given the part that names it, such as `step-500` or `sft-epoch-1`."""
+    section = part.rpartition("-")[0].rpartition("-")[0] or "pretrain"
+    return next(name for name in WHOLE if CHAIN[name].sections[0].partition(".")[0] == section)
 
 
 def told_of_step(step: Artifact, *, read: bool) -> dict[str, Any]:
@@ -54,23 +79,43 @@ def told_of_step(step: Artifact, *, read: bool) -> dict[str, Any]:
     return named | {"step": step.record["settings"]["kept"]["step"], "read": read}
 
 
+def in_order(steps: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Return kept steps by recipe, in the order of their trainings and of their steps."""
+    places = list(WHOLE)
+
+    def place(step: Mapping[str, Any]) -> tuple[str, int, int]:
+        recipe, _, part = step["partition"].partition("@")
+        return recipe, places.index(kept_asset(part)), step["step"]
+
+    return sorted(steps, key=place)
+
+
+def _recipe_of(step: Mapping[str, Any]) -> str:
+    return step["partition"].partition("@")[0]
+
+
 def steps_that_read(root: Path, lineage: Lineage, ask: Callable[[Tracer], Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return, for every kept step of the plans in a lineage, whether it had read any of the pages that `ask` finds.
 
-    The steps are those under the root, also of other recipes with the same plan, in ascending order.
+    The steps are those under the root, also of other recipes with the same plan, in ascending order. A step of the
+    long-context training had also read what the base model had.
     """
     plans = {node.item.fingerprint for node in lineage.nodes.values()}
     made = [
         one
-        for one in artifacts_under(root, lambda asset: asset == KEPT_STEPS)
-        if any(item["asset"] == "training_plan" and item["fingerprint"] in plans for item in one.record["inputs"])
+        for one in artifacts_under(root, lambda asset: asset in KEPT_ON_PAGES)
+        if any(item["asset"].endswith("_plan") and item["fingerprint"] in plans for item in one.record["inputs"])
     ]
     if not made:
         return []
     tracer = Tracer(lineage_of(root, *made))
     told, names = ask(tracer), [one.node.item.fingerprint for one in tracer.trainings]
-    found = [told_of_step(one, read=_has_read(told, names.index(one.fingerprint))) for one in made]
-    return sorted(found, key=lambda one: (one["partition"].partition("@")[0], one["step"]))
+    found = []
+    for one in made:
+        own = {one.fingerprint, *(item["fingerprint"] for item in one.record["inputs"])}
+        read = any(_has_read(told, number) for number, name in enumerate(names) if name in own)
+        found.append(told_of_step(one, read=read))
+    return in_order(found)
 
 
 def _has_read(told: Mapping[str, Any], training: int) -> bool:
@@ -84,8 +129,8 @@ def _has_read(told: Mapping[str, Any], training: int) -> bool:
 def last_clean(steps: Sequence[Mapping[str, Any]]) -> dict[str, str | None]:
     """Return, by recipe, the last of its kept steps that had read none of the pages; None if each had read some."""
     found: dict[str, str | None] = {}
-    for one in sorted(steps, key=lambda one: one["step"]):
-        recipe = one["partition"].partition("@")[0]
+    for one in in_order(steps):
+        recipe = _recipe_of(one)
         found[recipe] = found.get(recipe) if one["read"] else one["partition"]
     return found
 
@@ -93,7 +138,13 @@ def last_clean(steps: Sequence[Mapping[str, Any]]) -> dict[str, str | None]:
 def kept_step_lines(steps: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield which kept steps had read the pages of an answer, and the last one of each recipe that had not."""
     for recipe, clean in last_clean(steps).items():
-        own = [one for one in steps if one["partition"].partition("@")[0] == recipe]
-        read = ", ".join(f"{one['step']:,}" for one in own if one["read"])
+        own = [one for one in in_order(steps) if _recipe_of(one) == recipe]
+        read = ", ".join(_named(one) for one in own if one["read"])
         yield f"Kept steps of {recipe} that had read any of them: {read or 'none'} of {len(own):,}"
         yield f"  the last one that had not: {clean or 'none'}"
+
+
+def _named(step: Mapping[str, Any]) -> str:
+    """Return the number of a step of pretraining, and of another training its part, such as `long_context-step-5`."""
+    part = step["partition"].partition("@")[2]
+    return f"{step['step']:,}" if part == step_part(step["step"]) else part

@@ -27,18 +27,19 @@ from training.contract.artifact import Artifact
 from training.contract.files.stored_root import bring_records
 from training.contract.job import DataError, RefusedInput
 from training.contract.records import RecipeError
-from training.contract.scopes import AVERAGED_MODEL, KEPT_STEPS, last_model
+from training.contract.scopes import AVERAGED_MODEL, CHOSEN_MODEL, QUANTIZED_MODEL, WHOLE, kept_in_words, last_model
 from training.data.address_lists import DOCUMENT_ID, target_of
 from training.data.checksum_cache import known_under
 from training.posttrain.rows.sorting import HELD_OUT_FILE
-from training.provenance.lineage import Lineage, artifacts_under, averaged_before, lineage_of
+from training.provenance.lineage import Lineage, Node, artifacts_under, averaged_before, lineage_of
 from training.provenance.rows.build import KEPT as KEPT_ROW
 from training.provenance.rows.rows import row_indexes_of
 from training.provenance.text.asked import LEAST_TOKENS, trace_text
 from training.provenance.trace import Tracer
 
 ARTIFACT = re.compile(r"(?P<asset>[a-z_]+)/(?P<fingerprint>[0-9a-f]{6,32})")
-MODELS = ("aligned_model", "sft_model", "long_context_model", "base_model", KEPT_STEPS, AVERAGED_MODEL, "adopted_model")
+TRAINED = ("aligned_model", "sft_model", "long_context_model", "base_model")
+MODELS = (*TRAINED, *WHOLE, AVERAGED_MODEL, CHOSEN_MODEL, "adopted_model", QUANTIZED_MODEL)
 TENANTS = 3  # names below a public suffix that a refusal mentions
 LINEAGE, STEP, URL, DOMAIN, DOCUMENT, TEXT = "lineage", "step", "url", "domain", "document", "text"
 
@@ -238,16 +239,25 @@ def _rows_with_id(lineage: Lineage, id_: str) -> list[dict[str, Any]]:
     if DOCUMENT_ID.fullmatch(id_):
         return []
     rows = [row for index in row_indexes_of(lineage) for row in index.with_id(id_)]
-    return [{**row, "models": _models_of(lineage, row)} for row in rows]
+    return [{**row, "models": models_of(lineage, row)} for row in rows]
 
 
-def _models_of(lineage: Lineage, row: Mapping[str, Any]) -> list[str]:
-    """Return the models of a lineage that were trained on a row: those that read its data, if the row was kept."""
+def models_of(lineage: Lineage, row: Mapping[str, Any]) -> list[str]:
+    """Return the models of a lineage that were trained on a row: those that read its data, if the row was kept.
+
+    Of a kept step nobody knows whether its training had come to the row.
+    """
     if row["outcome"] != KEPT_ROW or row["file"] == HELD_OUT_FILE:
         return []
     data = {node.item.fingerprint for node in lineage.of(row["asset"])}
-    models = [node for node in lineage.nodes.values() if node.item.asset.endswith("_model") and data & set(node.inputs)]
-    return [f"{node.item.asset} {node.item.fingerprint[:12]}" for node in models]
+    readers = [node for node in lineage.nodes.values() if data & set(node.inputs)]
+    models = [node for node in readers if node.item.asset.endswith("_model") or node.item.asset in WHOLE]
+    return [f"{node.item.asset} {node.item.fingerprint[:12]}{_as_kept(node)}" for node in models]
+
+
+def _as_kept(node: Node) -> str:
+    kept = kept_in_words(node.made.record["settings"]) if node.made is not None else ""
+    return f" (kept after {kept}, which may be before the row)" if kept else ""
 
 
 # Domains
@@ -281,7 +291,8 @@ def _seen_by(
     asked: dict[str, dict[str, Any]] = {}
     found = []
     for version in versions:
-        base = version.tags.get("digest.base_model") or version.tags.get("digest", "")
+        own = version.tags.get("digest", "")  # of a chosen model: which step of the base model it is, no tag says
+        base = own if "chosen_on" in version.tags else version.tags.get("digest.base_model") or own
         if base not in asked:
             asked[base] = _counts(told) if base in trained else _asked_again(version, root, ask)
         found.append(

@@ -18,17 +18,22 @@ from evaluation.hub.training_content import COLLECTION, CONTENT_FILE
 from evaluation.report.truth_comparison import Record, of_asset, sound
 from training.contract.artifact import Artifact
 from training.contract.records import read_record
-from training.contract.scopes import KEPT_STEPS
+from training.contract.scopes import KEPT_STEPS, QUANTIZED_MODEL, WHOLE
 from training.recipe.recipe import Recipe
 
 OF_PRETRAINING = ("pretrain", ("learning_rate", "sequence_length", "global_batch_tokens", "precision", "seed"))
+OF_SFT = ("sft", ("epochs", "learning_rate", "batch_size", "precision", "seed"))
+OF_ALIGNMENT = ("align", ("method", "epochs", "learning_rate", "batch_size", "precision", "seed"))
 SETTINGS = {  # asset: section of its settings, and the fields of it that a bill names
     "base_model": OF_PRETRAINING,
     KEPT_STEPS: OF_PRETRAINING,
-    "sft_model": ("sft", ("epochs", "learning_rate", "batch_size", "precision", "seed")),
-    "aligned_model": ("align", ("method", "epochs", "learning_rate", "batch_size", "precision", "seed")),
+    "sft_model": OF_SFT,
+    "kept_sft_steps": OF_SFT,
+    "aligned_model": OF_ALIGNMENT,
+    "kept_align_steps": OF_ALIGNMENT,
 }
-TRAINED = ("reference_model", "base_model", KEPT_STEPS, "long_context_model", *POST_TRAINED)
+TRAINED = ("reference_model", "base_model", "long_context_model", *POST_TRAINED, *WHOLE)
+KEPT_OF = {whole: kept for kept, whole in WHOLE.items()}
 LIMITS = (
     "The model knows what its pages say, and is wrong where they are. Its scores are of these exams alone. What the"
     " contamination check cannot see it does not rule out."
@@ -138,9 +143,12 @@ def _step(record: Mapping[str, Any]) -> str:
 
 def _approach(model: Artifact, *, samples: bool) -> str:
     """Return how the training that made a model learned; `samples`: an aligned one from rewards of its own answers."""
-    if model.record["asset"] == "aligned_model" and samples:
+    asset = model.record["notes"].get("choice", {}).get("asset", model.record["asset"])
+    asset = model.record["notes"]["parent"]["asset"] if asset == QUANTIZED_MODEL else asset
+    asset = WHOLE.get(asset, asset)
+    if asset == "aligned_model" and samples:
         return "reinforcement-learning"
-    return "supervised" if model.record["asset"] in POST_TRAINED else "self-supervised"
+    return "supervised" if asset in POST_TRAINED else "self-supervised"
 
 
 def _settings(records: Sequence[Record]) -> dict[str, str]:
@@ -186,7 +194,7 @@ def _rows(records: Sequence[Record], *, samples: bool) -> list[DataSet]:
     of_rows = ("instruction_data", "preference_data", "prompt_data" if samples else "preference_data")
     rows = dict(zip(POST_TRAINED, of_rows, strict=True))
     for asset in POST_TRAINED:
-        for _, record in of_asset(records, asset)[-1:]:
+        for _, record in [one for name in (asset, KEPT_OF.get(asset, "")) for one in of_asset(records, name)][-1:]:
             given = next((item["digest"] for item in record["inputs"] if item["asset"] == rows[asset]), "unknown")
             for one in record["notes"].get("rows_read", ()):
                 by = f" by {one['generator']}" if one["generator"] else ""

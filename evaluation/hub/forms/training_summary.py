@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from evaluation.hub.pages_read import Reading
-from evaluation.hub.sourced import OPT_OUTS, POST_TRAINED, Cell, Cited, Origin, derived, honoured, total
+from evaluation.hub.sourced import OPT_OUTS, POST_TRAINED, Cell, Cited, Origin, derived, honoured, read_by, total
 from evaluation.report.truth_comparison import Record, of_asset
-from training.contract.scopes import KEPT_STEPS
+from training.contract.scopes import CHOSEN_MODEL, KEPT_STEPS
 from training.recipe.recipe import Recipe
 
 SUMMARY_FILE = "training_summary.md"
@@ -111,7 +111,7 @@ class _Facts:
         read = {item["asset"] for one in self.origins("aligned_model") for item in one.record.get("inputs", ())}
         behind = [name for name in POST_TRAINED if name != REWARD or name in read]
         for asset in behind:
-            for origin in self.origins(asset):
+            for origin in read_by(self.records, asset):
                 for one in origin.record["notes"].get("rows_read", ()):
                     if bool(one["generator"]) == generated:
                         name = f"{one['source']} by {one['generator']}" if generated else one["source"]
@@ -166,7 +166,7 @@ def _dependencies(facts: _Facts) -> list[Cell]:
 
 def _names(facts: _Facts) -> list[Cell]:
     digests: list[Cell] = []
-    for asset in ("aligned_model", "sft_model", "long_context_model", "base_model", KEPT_STEPS):
+    for asset in (CHOSEN_MODEL, "aligned_model", "sft_model", "long_context_model", "base_model", KEPT_STEPS):
         if origins := facts.origins(asset):
             digests = [derived(f"{asset} {one.record['digest']}", one.value_at("digest")) for one in origins]
             break

@@ -6,15 +6,15 @@
 from __future__ import annotations
 
 import json
+import os
 import re
-import subprocess
-import sys
 
 import pytest
 
 from assets.state.recipe_folders import load_recipe
 from tests.assets.fabricate import make_all
 from tests.commands import said
+from tests.warm import command
 from training.contract.records import RecipeError
 
 KITCHEN = "extends: kitchen\nname: mine\n"
@@ -367,16 +367,7 @@ def in_a_process(*arguments, root):
 
     On a busy machine loading takes more than the 30 seconds after which progress is told.
     """
-    command = [
-        sys.executable,
-        "-c",
-        "from assets.commands.cli import main; main()",
-        *arguments,
-        "--root",
-        str(root),
-        "--json",
-    ]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    done = command([*arguments, "--root", str(root), "--json"], {**os.environ})
     assert "Traceback" not in done.stderr
     lines = [line for line in done.stderr.splitlines() if not re.match(r" *[\d.]+ s  ", line)]
     return done.returncode, json.loads(done.stdout.splitlines()[-1]), lines

@@ -54,5 +54,8 @@ def test_scores_stand_with_their_intervals_and_nothing_is_drawn_of_nothing(tmp_p
     metrics = {"base_cloze": 0.5, "base_cloze_low": 0.25, "base_cloze_high": 0.75, "base_cloze_stated": 0.5}
     texts, shapes = drawn("model_scores", tmp_path, metrics=metrics)
     assert texts[1:] == ["base_cloze", "0.5"] and len(shapes) == 1
+    metrics = {f"{name}{end}": 0.5 for name in ("win_rate", "sft_rating") for end in ("", "_low", "_high")}
+    texts, _ = drawn("judged_chat", tmp_path, metrics=metrics | {"verdicts": 9.0})
+    assert texts == ["share, with its interval of 95 %", "win_rate", "0.5"]  # a rating is no share
     nothing = {"counts": None, "metrics": {}, "gates": [], "asset": "model_card"}
     assert picture_of(SimpleNamespace(record=nothing, path=tmp_path)) == ""

@@ -9,9 +9,10 @@ from assets.materialize.jobs import job_of, on_the_way_of
 from assets.state.compare import compare
 from assets.state.recipe_folders import load_recipe
 from resources.profile import load_profile
-from tests.assets.fabricate import make_all
+from tests.assets.fabricate import make_all, make_each, make_one
 from training.contract.records import varied
-from training.contract.scopes import OPTIMIZER_FOLDER
+from training.contract.scopes import KEPT_STEPS, OPTIMIZER_FOLDER
+from training.order.batch_settings import ContinueRecipe
 
 
 def keeping(*steps):
@@ -37,7 +38,7 @@ def test_a_later_step_is_made_from_the_last_state_before_it_and_others_on_its_wa
     for step in (3, 7, 120, 150):
         cell = comparison.cells["kept_steps", f"kitchen@step-{step}"]
         begin = job_of(cell, comparison, size).goes_on_from
-        found[step] = (begin and begin.partition, [one.kept_step for one in on_the_way_of(cell, comparison)])
+        found[step] = (begin and begin.partition, [one.kept_at for one in on_the_way_of(cell, comparison)])
     # Of step 5 the recipe says nothing any more, so its state is not looked for.
     assert found == {
         3: (None, []),
@@ -47,10 +48,24 @@ def test_a_later_step_is_made_from_the_last_state_before_it_and_others_on_its_wa
     }
 
 
+def test_a_longer_training_goes_on_from_the_last_state_before_the_decay_and_its_plan_says_so(root):
+    recipe, size = load_recipe("kitchen"), load_profile("local").size_for("base_model")
+    continues = ContinueRecipe(recipe="kitchen", tokens=(recipe.pretrain.tokens,))
+    asked = {"tokens": 2 * recipe.pretrain.tokens, "continues": continues}
+    found = []
+    for changes in ({}, {"learning_rate": 1e-3}, {"continues": ContinueRecipe()}):
+        longer = varied(recipe, {"name": "longer", "pretrain": asked | changes})
+        comparison = make_each(longer, root, make_one, leave=lambda cell: cell.asset == "base_model")
+        cell = comparison.cells["base_model", "longer"]
+        begin = job_of(cell, comparison, size).goes_on_from
+        found.append((begin and begin.partition, comparison.step_before(cell)))
+    assert found == [("kitchen@step-100", 100), (None, 0), (None, 0)]
+
+
 def test_the_plan_counts_each_way_once_and_from_its_state(root):
     recipe = keeping(3, 5, 7, 100, 120, 150)
     steps = recipe.pretrain.batches.steps
-    told = steps_again(compare(recipe, root), 1.0 * steps)
+    told = steps_again(compare(recipe, root), KEPT_STEPS, 1.0 * steps)
     assert {partition: seconds for (_, partition), seconds in told.items()} == {
         "kitchen@step-150": 50.0,
         "kitchen@step-120": 0.0,

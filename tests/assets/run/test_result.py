@@ -26,10 +26,13 @@ from assets.state.recipe_folders import load_recipe
 from resources import notify
 from resources.compute.local import PROCESS_FILE
 from resources.compute.size import Size
+from resources.tracking.registry import somebody
 from resources.tracking.spool import SPOOL_FILE
 from tests.assets.fabricate import make_all
 from tests.commands import said
 from training.contract.process.exit_codes import BAD_INPUT, FAILED, OK, REFUSED
+
+pytestmark = pytest.mark.usefixtures("without_writer")
 
 GATE = "loss_finite_and_falling"
 LADDER = str(Path(__file__).parents[3] / "examples" / "recipes" / "kitchen-ladder.yaml")
@@ -73,8 +76,9 @@ def test_the_command_of_the_documentation_for_a_ladder_says_that_the_fit_was_ref
     assert (code, answer["ok"], answer["refusals"][0]["gate"]) == (REFUSED, False, gate)
 
 
-def test_mlflow_and_dagster_hear_that_a_launch_was_refused(refused, tmp_path, monkeypatch, capsys):
+def test_mlflow_and_dagster_hear_who_launched_and_that_it_was_refused(refused, tmp_path, monkeypatch, capsys):
     """The reference is gone, so that Dagster takes up the refused artifact once more."""
+    monkeypatch.setenv("LOGNAME", "ada")
     root = shutil.copytree(refused, tmp_path / "root")
     (root / "refs" / "corpus_summary" / "kitchen.json").unlink()
     code, _, _ = run(monkeypatch, capsys, "kitchen", "--until", "corpus_summary", "--root", str(root))
@@ -82,10 +86,12 @@ def test_mlflow_and_dagster_hear_that_a_launch_was_refused(refused, tmp_path, mo
     lines = (root / "tracking" / SPOOL_FILE).read_text("utf-8").splitlines()
     spooled = [json.loads(line) for line in lines if line]
     assert [line["status"] for line in spooled if line.get("do") == "finish"] == ["FAILED"]
+    assert [line["tags"]["mlflow.user"] for line in spooled if line.get("do") == "run"] == [somebody()]
     with opened_instance(root) as instance:
         (one,) = instance.get_runs()
         events = instance.all_logs(one.run_id, dg.DagsterEventType.ENGINE_EVENT)
-    assert one.status == dg.DagsterRunStatus.FAILURE
+    assert one.status == dg.DagsterRunStatus.FAILURE and one.tags["user"] == somebody()
+    assert somebody().startswith("ada@")
     assert "ended: refused by gate counts_balance of corpus_summary [kitchen]" in events[-1].message
 
 

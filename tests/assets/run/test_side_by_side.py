@@ -31,6 +31,8 @@ from training.contract import artifact
 from training.contract.process.lifetime import start_of
 from training.contract.running.lease import Lease
 
+pytestmark = pytest.mark.usefixtures("without_writer")
+
 RECIPE = Path(__file__).parents[2] / "recipes" / "kitchen-small.yaml"
 UNTIL = "extracted_documents"
 ONE, TWO = "kitchen-small@kitchen-1", "kitchen-small@kitchen-2"

@@ -25,14 +25,26 @@ from training.data.crawl.settings import SnapshotRecipe
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.sources import _checksum_of_local
 from training.pretrain.watch.settings import WatchRecipe
+from training.pretrain.watch.steps_settings import KeptEpochsRecipe
+from training.quantize.settings import QuantizeRecipe
 from training.recipe.recipe import SECTIONS
+from training.recipe.settings.judged_chat import JudgedChatRecipe
+from training.recipe.settings.safety import SafetyRecipe
 
 LADDER = {"ladder_plan", "ladder_model", "scaling_fit"}  # only of recipes that have one
 MIXTURE = {"reference_plan", "reference_model", "mixture_weights"}  # likewise
 LONG = {"long_context_plan", "long_context_model"}
-STEPS = {"kept_steps", "averaged_model", "step_scores", "learning_curves"}
+STEPS = {"kept_steps", "averaged_model", "step_scores", "learning_curves", "chosen_model"}
+LATER_STEPS = {"kept_long_context_steps", "kept_sft_steps", "kept_align_steps"}
+ASKED = {"judged_chat", "safety_answers", "checked_suites", "quantized_model", "quantized_scores"}
 OPTIONAL = (
-    LADDER | MIXTURE | LONG | STEPS | {"adopted_model", "prompt_data", "synthetic_text", "synthetic_row_index"}
+    LADDER
+    | MIXTURE
+    | LONG
+    | STEPS
+    | LATER_STEPS
+    | ASKED
+    | {"adopted_model", "prompt_data", "synthetic_text", "synthetic_row_index"}
 )  # only of recipes that ask for it
 
 
@@ -308,9 +320,20 @@ def test_what_stands_behind_a_refused_artifact_is_named(kitchen, tmp_path):
     assert refusing is not None and refusing.asset == "contamination_report"
 
 
+def test_a_model_above_a_limit_of_safety_is_not_promoted_and_all_else_is_made(kitchen, tmp_path):
+    limited = replace(kitchen, safety=SafetyRecipe(max_answered_harmful=0.1))
+    comparison = make_all(limited, tmp_path, failing={"safety_answers": "safety"})
+    assert {cell.asset for cell in comparison.to_do()} == {"promoted_model"}
+    refusing = comparison.refused_by(comparison.cells["promoted_model", "kitchen"])
+    assert refusing is not None and refusing.asset == "safety_answers"
+    assert make_all(kitchen, tmp_path).to_do() == []  # without limits nothing is asked
+    assert compare(limited, tmp_path).cells["aligned_model", "kitchen"].state == "made"
+
+
 def test_every_training_waits_for_the_verdict_on_its_data_unless_the_recipe_wants_it_after(kitchen, tmp_path):
     trainings = {name for name, one in CHAIN.items() if one.stage.by_a_model and one.inputs and name.endswith("_model")}
-    trainings |= {"kept_steps"}
+    made_of_models = {"chosen_model", "quantized_model"}
+    trainings = trainings - made_of_models | {"kept_steps", *LATER_STEPS}
     assert trainings == {name for name, declared in CHAIN.items() if trains(declared)} >= {"base_model", "ladder_model"}
     comparison = make_all(kitchen, tmp_path, failing={"data_contamination": "contamination"})
     left = {cell.asset for cell in comparison.to_do()}
@@ -502,12 +525,16 @@ def reading(kitchen, folder):
     (folder / "own" / "rows.jsonl").write_text('{"text": "a"}\n')
     rows, pages = str(folder / "own" / "rows.jsonl"), folder / "withdrawn.txt"
     pages.write_text("a.example/page\n")
+    asked = folder / "own" / "asked.jsonl"
+    asked.write_text('{"question_id": 1, "turns": ["a?"], "request": "a?", "text": "a"}\n')
+    judge = {"endpoint": "http://judge.example/v1", "endpoint_model": "judge"}
     snapshots = (
         SnapshotRecipe(name="written", source="jsonl", paths=(made,)),
         SnapshotRecipe(name="own", source="jsonl", paths=(str(folder / "own"),)),
     )
     source = kitchen.sft.data[0]
     distill = replace(kitchen.pretrain.distill, teacher="made://base_model/kitchen")
+    kept = KeptEpochsRecipe(steps=(1,))
     return replace(
         kitchen,
         name="reading",
@@ -515,9 +542,15 @@ def reading(kitchen, folder):
         quality=replace(kitchen.quality, reference=(made, rows)),
         extract=replace(kitchen.extract, takedown=(str(pages),)),
         pretrain=replace(kitchen.pretrain, distill=distill),
-        sft=replace(kitchen.sft, data=(*kitchen.sft.data, replace(source, uri=made), replace(source, uri=rows))),
+        sft=replace(
+            kitchen.sft, data=(*kitchen.sft.data, replace(source, uri=made), replace(source, uri=rows)), keep=kept
+        ),
+        align=replace(kitchen.align, keep=kept),
         synthesis=replace(kitchen.synthesis, prompts=made),
         evaluation=replace(kitchen.evaluation, alignment_prompts=made),
+        judged_chat=JudgedChatRecipe(questions=str(asked), **judge),
+        safety=SafetyRecipe(max_answered_harmful=0.1, harmful=str(asked)),
+        quantize=QuantizeRecipe(method="int8"),
     )
 
 
@@ -541,4 +574,5 @@ def test_nothing_of_a_fingerprint_is_a_path(kitchen, tmp_path, monkeypatch):
         cards = [cell.settings for cell in cells if cell.asset == "model_card"]
         assert len(cards) == len(recipes) and str(root) not in json.dumps(cards)  # a card names what was made
     assert found[0] == found[1]
-    assert {asset for asset, _ in found[0]} == set(CHAIN) - {"adopted_model", "averaged_model"}
+    not_asked = {"adopted_model", "averaged_model", "chosen_model", "kept_long_context_steps"}
+    assert {asset for asset, _ in found[0]} == set(CHAIN) - not_asked

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from assets.state.requested_settings import asked_settings
-from evaluation.contamination.scan import contamination
+from evaluation.contamination.scan import contamination, files_of
 from evaluation.contamination.search import DOCUMENTS
 from evaluation.contamination.trained_on import DECLARED, SCANNED, data_of
 from evaluation.contamination.verdict import SHOWN_FINDINGS, gate_of
@@ -290,11 +290,13 @@ def test_the_command_says_of_how_many_items_data_are_clean(tmp_path, monkeypatch
 
 def test_what_cannot_be_scanned_or_names_no_exam_is_said(tmp_path, monkeypatch, capsys):
     (tmp_path / "a.pdf").write_bytes(b"%PDF")
+    (tmp_path / "a.png").write_bytes(b"PNG")
     (tmp_path / "none.yaml").write_text("suites: []")
     (tmp_path / "odd.yaml").write_text("evaluation: {suites: [{name: market}]}")
     write_lines(tmp_path / "a.jsonl", [{"text": FILLER}])
     for data, suites, said in (
-        ("a.pdf", "kitchen", "no data that can be read; a file's name must end in one of"),
+        ("a.pdf", "kitchen", "no text was read (extractor_failed), so nothing can be said"),
+        ("a.png", "kitchen", "no format that is read"),
         ("b.jsonl", "kitchen", "no such file"),
         ("a.jsonl", str(tmp_path / "none.yaml"), "evaluation.suites is empty; name a recipe or a file with exams"),
         ("a.jsonl", str(tmp_path / "odd.yaml"), "odd.yaml: suites[0].uri: missing"),
@@ -528,7 +530,7 @@ def test_without_an_exam_to_look_for_nothing_is_clean(tmp_path, suites, said):
     assert report["verdict"] == "tolerated" and gate["passed"]
     assert gate["evidence"]["tolerated"] == {"evaluation.tolerate_unknown": {"exams": said}}
     suites_alone = read_record(EvaluationRecipe, {"suites": named})
-    outside, _, gate = contamination([str(tmp_path / "short.jsonl")], suites_alone, {})
+    outside, _, gate = contamination(files_of([str(tmp_path / "short.jsonl")]), suites_alone, {})
     assert outside["verdict"] == "unknown" and not gate["passed"] and gate["evidence"]["reason"] == said
 
 

@@ -7,6 +7,7 @@ import math
 import statistics
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -130,6 +131,20 @@ def test_a_model_that_is_not_above_chance_is_no_champion(evidence, rule, passed)
     assert (way_out in check.detail.get("way_out", "")) is not passed
 
 
+def test_a_score_by_which_a_model_was_chosen_counts_less_and_each_condition_on_it_says_so():
+    """25 of 64 is above chance for a model that nobody chose, and by luck the best of nine may answer as many."""
+    recipe, chosen = replace(AT_CHANCE, min_scores={"mine": 0.3}), {"chosen_on": "mine", "candidates": 9}
+    before = Champion(version="1", digest="b", answers={"mine": answers("+-" * 32)})
+    for share, passed in ((25 / 64, False), (40 / 64, True)):
+        evidence = replace(at(share), **chosen, answers={"mine": answers("+-" * 32)})
+        checks = {check.name: check for check in decide(recipe, evidence, before)}
+        assert checks["above_chance"].passed is passed
+        for name in ("score_mine", "drop_mine", *(["above_chance"] if passed else [])):
+            assert "mine (by which the model was chosen among 9, so its score there is too high" in checks[name].reason
+    other = replace(at(40 / 64), chosen_on="cloze", candidates=9)
+    assert not any("was chosen" in check.reason for check in decide(recipe, other, Champion()))
+
+
 def test_ten_promotions_cannot_halve_a_champion():
     """From 240 to 120 of 256 in ten steps of 12 items, each with p = 0.0005 and below 5 %; and one item at a time."""
     sat = [Champion(version=str(lost), digest=str(lost), answers={"x": answers("+" * (240 - lost) + "-" * (16 + lost))})
@@ -204,33 +219,41 @@ def test_no_champion_is_not_a_champion_with_no_scores(tmp_path):
     assert "no finished artifact" in read_champion({"version": "4", "digest": "d", "scores": gone}, tmp_path).problem
 
 
-def chain(root: Path, *, aligned_seen: str = "", clean: bool = True, name: str = "model", right: int = 70) -> tuple:
+def chain(
+    root: Path,
+    *,
+    aligned_seen: str = "",
+    clean: bool = True,
+    name: str = "model",
+    right: int = 70,
+    notes: dict | None = None,
+    asset: str = "aligned_model",
+) -> tuple:
     """Scores, contamination report and card of one model, which gives `right` of 100 right answers.
 
-    `aligned_seen` is the digest that the scores are of.
+    `aligned_seen` is the digest that the scores are of, and `notes` are those of the model's record.
     """
-    folders = {
-        asset: root / asset / name for asset in ("aligned_model", "model_scores", "contamination_report", "card")
-    }
+    folders = {one: root / one / name for one in (asset, "model_scores", "contamination_report", "card")}
     for folder in folders.values():
         folder.mkdir(parents=True)
-    (folders["aligned_model"] / "weights").write_text(name)
-    model = commit(folders["aligned_model"], "aligned_model")
+    (folders[asset] / "weights").write_text(name)
+    model = commit(folders[asset], asset, notes=notes or {})
     seen = replace(model, digest=aligned_seen or model.digest)
     entry = {"score": right / 100, "stderr": 0.03, "n": 100, "chance": 0.25, "metric": "acc"}
     (folders["model_scores"] / "scores.json").write_text(json.dumps({"aligned": {"cloze": entry}}))
     rows = [{"item": str(item), "target": str(item), "correct": item < right} for item in range(100)]
     write_lines(folders["model_scores"] / "samples" / "aligned_cloze.jsonl.zst", rows)
-    scores = commit(folders["model_scores"], "model_scores", inputs=(seen,))
+    told = {"models": {"aligned": {"digest": seen.digest}}}
+    scores = commit(folders["model_scores"], "model_scores", inputs=(seen,), notes=told)
     verdict = {"name": "contamination", "passed": clean, "evidence": {"findings": []}}
     report = commit(folders["contamination_report"], "contamination_report", inputs=(scores,), gates=(verdict,))
     card = commit(folders["card"], "model_card", inputs=(model,))
     return scores, report, card, model
 
 
-def champion_in(root: Path, right: int) -> dict:
+def champion_in(root: Path, right: int, **how: Any) -> dict:
     """A champion in a job's settings, with its scores under `root`."""
-    scores, _, _, model = chain(root, name="champion", right=right)
+    scores, _, _, model = chain(root, name="champion", right=right, **how)
     folder = str(Path(scores.path).relative_to(root))
     named = {"partition": scores.partition, "fingerprint": scores.fingerprint, "digest": scores.digest}
     record_digest = find(Path(scores.path)).record_digest
@@ -241,8 +264,10 @@ def champion_in(root: Path, right: int) -> dict:
     }
 
 
-def promote(root: Path, inputs: tuple, champion: dict | None = None, **rules: object) -> dict:
-    settings = {"promote": {"model_name": "m", **rules}, "champion": champion or {}}
+def promote(
+    root: Path, inputs: tuple, champion: dict | None = None, *, asked: dict | None = None, **rules: object
+) -> dict:
+    settings = {"promote": {"model_name": "m", **rules}, "champion": champion or {}, **(asked or {})}
     job = make_job("promote", "promoted_model", root / "promoted_model" / "f", settings, inputs)
     assert run_job(job, STAGES) == 0
     record = find(Path(job.output)).record
@@ -262,6 +287,18 @@ def test_a_model_is_promoted_from_its_artifacts(tmp_path):
     decision = promote(tmp_path, inputs, champion_in(tmp_path, 71))
     assert decision["promoted"] and decision["scores"] == {"cloze": 0.7}
     assert decision["model"]["digest"] == inputs[3].digest and decision["champion"]["version"] == "7"
+
+
+def test_a_chosen_model_is_promoted_with_a_word_and_compared_with_a_chosen_champion(tmp_path):
+    rows = [{"name": "last", "score": 0.6}, {"name": "align-step-3", "score": 0.7}]
+    choice = {"suite": "cloze", "name": "align-step-3", "instead_of": "aligned_model", "candidates": rows}
+    how: dict[str, Any] = {"asset": "chosen_model", "notes": {"choice": choice}}
+    decision = promote(tmp_path, chain(tmp_path, **how), champion_in(tmp_path, 71, **how))
+    assert decision["promoted"] and "chosen on cloze among 2 models of its training" in decision["choice"]
+    record = find(tmp_path / "promoted_model" / "f").record
+    assert record["gates"][-1]["evidence"]["choice"] == decision["choice"]
+    said = {check["name"]: check["detail"]["reason"] for check in decision["checks"] if "reason" in check["detail"]}
+    assert all("by which the model was chosen among 2" in said[name] for name in ("above_chance", "drop_cloze"))
 
 
 def test_a_fall_from_95_to_10_percent_is_refused(tmp_path):
@@ -288,6 +325,19 @@ def test_a_champion_that_cannot_be_read_is_never_compared_with_nothing(tmp_path,
     decision = promote(tmp_path, chain(tmp_path), champion, max_score_drop=1.0)
     assert not decision["promoted"]
     assert list(failed(decision)) == ["champion"] and "pedigree rollback" in failed(decision)["champion"]["way_out"]
+
+
+def test_a_model_that_learned_to_please_its_reward_is_not_promoted(tmp_path):
+    fall = {"sentence": "from step 1 to step 6 …", "step": 6, "since_step": 1}
+    seen = {"truth": "rubric", "prompts": 32, "looks": [{}] * 7, "proxy_up_truth_down": fall}
+    decision = promote(tmp_path, chain(tmp_path, notes={"watched": seen}))
+    refused = failed(decision)["proxy_up_truth_down"]
+    assert not decision["promoted"] and refused["step"] == 6 and fall["sentence"] in refused["reason"]
+    assert "align.beta" in refused["way_out"]
+    honest = promote(tmp_path / "2", chain(tmp_path / "2", notes={"watched": {**seen, "proxy_up_truth_down": None}}))
+    assert honest["promoted"] and "proxy_up_truth_down" in {check["name"] for check in honest["checks"]}
+    blind = promote(tmp_path / "3", chain(tmp_path / "3"), asked={"watched": ["aligned_model"]})
+    assert "without any" in failed(blind)["proxy_up_truth_down"]["reason"]
 
 
 def test_scores_of_another_model_promote_nothing(tmp_path):

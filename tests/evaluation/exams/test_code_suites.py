@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import ast
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +17,8 @@ pytest.importorskip("torch")
 
 import lm_eval
 
+from benchmarks import parallel
+from evaluation.exams import tasks
 from evaluation.exams.harness import SuiteResult, run_suites
 from evaluation.exams.items import read_exam
 from evaluation.exams.tasks import asked_exam, make_task
@@ -173,15 +177,10 @@ def test_programs_that_were_judged_ahead_are_not_run_again(monkeypatch):
     [
         ("cruxeval_output", "runs code that the model writes outside the sandbox"),
         ("longproc_pseudo_to_code_2k", "runs code that the model writes outside the sandbox"),
-        ("minerva_math_algebra", "hands the model's answer to Python's eval"),
-        ("leaderboard_math_algebra_hard", "hands the model's answer to Python's eval"),
-        ("putnam_axiom_original", "hands the model's answer to Python's eval"),
-        ("prompt_robustness_math_algebra", "hands the model's answer to Python's eval"),
-        ("humaneval_64", "repeats=64: each item is answered once"),
-        ("gsm8k_cot_self_consistency", "repeats=64: each item is answered once"),
+        ("prompt_robustness_math_algebra", "scores answers by code that evaluates texts ("),
     ],
 )
-def test_a_task_that_would_run_an_answer_elsewhere_or_sample_is_refused_when_the_recipe_is_read(task, said):
+def test_a_task_that_would_run_an_answer_elsewhere_is_refused_when_the_recipe_is_read(task, said):
     suite = BenchmarkRecipe(name="a", uri="x.jsonl", kind="generate", task=task, num_fewshot=0)
     with pytest.raises(RecipeError, match=re.escape(said)):
         check_suite(suite)
@@ -189,11 +188,55 @@ def test_a_task_that_would_run_an_answer_elsewhere_or_sample_is_refused_when_the
         make_task(suite, [], {})
 
 
+@pytest.mark.parametrize(
+    ("source", "found"),
+    [
+        ("def f(x):\n    return(eval)(x)\n", {"eval"}),
+        ("run = exec\n", {"exec"}),
+        ("def f(x):\n    from sympy.parsing import sympy_parser as p\n    return p.parse_expr(x)\n", {"sympy"}),
+        ("try:\n    from math_verify import parse\nexcept ImportError:\n    parse = None\n", {"math_verify"}),
+        ("import re\nx = re.compile('eval(').match\nmodel.eval()\n", set()),
+    ],
+)
+def test_what_evaluates_texts_is_found_in_whatever_way_it_is_called(source, found):
+    assert task_checks._evaluators(source.encode()) == found
+
+
+def test_filters_and_modules_of_other_folders_are_looked_at_as_well(tmp_path):
+    (tmp_path / "utils.py").write_text("from lm_eval.tasks.minerva_math.utils import is_equiv\n")
+    functions = [{"function": "custom", "filter_fn": str(tmp_path / "utils.cut")}]
+    sources = list(task_checks._sources({"filter_list": [{"name": "cut", "filter": functions}]}))
+    assert len(sources) == 2 and task_checks._evaluators(sources[0]) == set()
+    assert task_checks._evaluators(sources[1]) == {"math_verify", "sympy"}
+
+
 def test_tasks_that_compare_texts_or_load_code_eval_are_none_of_these():
     for task in ("gsm8k_cot", "humaneval", "humaneval_plus", "mbpp", "mbpp_plus", "triviaqa"):
         check_suite(BenchmarkRecipe(name="a", uri="x.jsonl", kind="generate", task=task))
     with pytest.raises(RecipeError, match="num_fewshot=9; the task has 8 examples of its own"):
         check_suite(BenchmarkRecipe(name="a", uri="x.jsonl", kind="generate", task="gsm8k_cot", num_fewshot=9))
+
+
+def judged_by_one_of(programs: list[Program], rank: int, size: int) -> tuple[list[bool], list[int]]:
+    """The verdicts that one of several processes has, and how many programs each process ran."""
+    import torch.distributed as dist
+
+    numbers = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": size, "LOCAL_WORLD_SIZE": size, "MASTER_PORT": 29500}
+    os.environ |= {name: str(number) for name, number in numbers.items()} | {"MASTER_ADDR": "127.0.0.1"}
+    ran, counted, judge = list[int](), [0] * size, tasks.judged
+    tasks.judged = lambda some, **more: ran.append(len(some)) or judge(some, **more)
+    verdicts = tasks._shared(tasks.judged, programs)
+    dist.all_gather_object(counted, sum(ran))
+    return [one.passed for one in verdicts], counted
+
+
+@needs_sandbox
+def test_processes_share_out_the_programs_of_a_suite(tmp_path):
+    programs = [Program(code=f"def f(): return {n}", test=f"assert f() == {n % 3}") for n in range(5)]
+    task = partial(judged_by_one_of, programs)
+    [[verdicts, ran]] = parallel.in_processes([(2, task)], tmp_path, preload=["evaluation.exams.tasks"])
+    assert verdicts == [one.passed for one in tasks._shared(tasks.judged, programs)] == [True] * 3 + [False] * 2
+    assert ran == [3, 2]
 
 
 @needs_sandbox

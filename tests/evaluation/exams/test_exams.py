@@ -7,12 +7,13 @@ import json
 import pytest
 
 from evaluation.decision.intervals import share_interval
-from evaluation.exams.answer_rewards import SampledAnswers, judge, read_prompts
+from evaluation.exams.answer_rewards import SampledAnswers, judge
 from evaluation.exams.items import read_exam
 from evaluation.report.scoreboard import reward_parts
 from training.contract.job import DataError
 from training.data.exams.rubric import WORTH, Rubric
 from training.data.exams.settings import BenchmarkRecipe
+from training.posttrain.prompts.judged import read_prompts
 
 QUESTION = [{"role": "user", "content": "How hot should the oven be?"}]
 RUBRIC = {"right": "180", "wrong": ["150"], "kind_words": ["enjoy"]}

@@ -13,6 +13,7 @@ import sys
 import time
 from itertools import combinations
 from pathlib import Path
+from statistics import fmean
 from types import SimpleNamespace
 
 import pytest
@@ -20,10 +21,12 @@ import pytest
 pytest.importorskip("torch")
 
 from evaluation.decision.answers import MODELS
+from evaluation.decision.paired import read_answers
 from evaluation.exams import one_model
 from evaluation.exams.controls import is_above
 from evaluation.exams.items import read_exam
 from evaluation.exams.one_model import scores_of
+from evaluation.exams.quantized.scores import drop_gate
 from evaluation.exams.scores import Candidate, _controls, check_names, completeness
 from evaluation.exams.unseen_text import held_out_texts
 from evaluation.stages import STAGES
@@ -41,7 +44,9 @@ from training.data.documents import DocumentWriter, read_documents, read_lines, 
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.sources import read_rows
 from training.order.held_out import is_held_out
+from training.provenance.lineage import item_of
 from training.recipe.settings.evaluation import EvaluationRecipe
+from training.stages import STAGES as TRAINING_STAGES
 
 KITCHEN = {
     "seed": 3,
@@ -89,6 +94,17 @@ SUITES = (
 )
 
 
+DRAWN = {
+    "doc_to_text": "{{question}}",
+    "doc_to_target": "{{answer}}",
+    "output_type": "generate_until",
+    "metric_list": [{"metric": "exact_match", "aggregation": "mean", "higher_is_better": True}],
+    "repeats": 3,
+    "generation_kwargs": {"do_sample": True, "temperature": 1.0, "until": [], "max_gen_toks": 4},
+    "filter_list": [{"name": "vote", "filter": [{"function": "majority_vote"}, {"function": "take_first"}]}],
+}
+
+
 @pytest.fixture(scope="module")
 def scored(tmp_path_factory, models) -> Path:
     """The artifact of one evaluation."""
@@ -96,7 +112,12 @@ def scored(tmp_path_factory, models) -> Path:
     texts = folder.parent / "texts.jsonl"
     write_lines(texts, [{"text": "The bread is brown. " * number} for number in (1, 2, 9)])
     settings = {
-        "evaluation": evaluation(*SUITES, outside_text=str(texts), outside_text_limit=2),
+        "evaluation": evaluation(
+            *SUITES,
+            suite("drawn", "generate", "kitchen://questions", limit=4, lm_eval=DRAWN),
+            outside_text=str(texts),
+            outside_text_limit=2,
+        ),
         "mixture": {"held_out_fraction": 0.5},
         "kitchen": KITCHEN,
     }
@@ -141,10 +162,58 @@ def judged(tmp_path_factory, models, scored) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory, models, scored) -> dict[float, Path]:
+    """The scores of the SFT model in 4 bits, by how much may be lost."""
+    root = tmp_path_factory.mktemp("small")
+    asked = {"quantize": {"method": "int4", "group_size": 8}}
+    output = root / "quantized_model"
+    assert run_job(make_job("quantize", output.name, output, asked, models[1:2]), TRAINING_STAGES) == 0
+    before = find(scored)
+    item = InputArtifact(
+        asset="model_scores", partition="tiny", fingerprint="f", digest=before.digest, path=str(before.path)
+    )
+    inputs = (item_of(find(output)), models[1], item, corpus(root / "documents"))
+    found = {}
+    for most in (0.0, 1.0):
+        found[most] = root / f"quantized_scores-{most}"
+        settings = before.record["settings"] | {"limit": {"max_drop": most}}
+        job = make_job("score_quantized", "quantized_scores", found[most], settings, inputs)
+        assert run_job(job, STAGES) == 0
+    return found
+
+
+def test_a_quantized_model_is_compared_with_its_parent_item_by_item(small, scored):
+    record = find(small[1.0]).record
+    before, now = read_answers(scored, "sft"), read_answers(small[1.0], "quantized")
+    lost = json.loads((small[1.0] / "loss.json").read_text())
+    assert lost.keys() == {"cloze", "chat", "drawn"}
+    for name, told in lost.items():
+        items = before[name].correct
+        assert items.keys() == now[name].correct.keys() and told["items"] == len(items)
+        assert told["drop"] == pytest.approx(fmean(items[one] - now[name].correct[one] for one in items))
+        assert told["interval"][0] <= told["drop"] <= told["interval"][1]
+        assert record["metrics"][f"quantized_{name}_drop"] == told["drop"]
+    bits = json.loads((scored / "held_out_bits_per_byte.json").read_text())["sft"]["bits_per_byte"]
+    assert record["metrics"]["parent_held_out_bits_per_byte"] == bits
+    assert record["metrics"]["quantized_held_out_bits_per_byte"] != bits
+    assert record["metrics"]["tokens_per_second"] > 0 and record["metrics"]["parent_tokens_per_second"] > 0
+    assert "torchao" in record["numerics"]["builds"]
+
+
+def test_a_quantized_model_is_refused_unless_the_items_show_that_little_is_lost(small):
+    gates = {most: find(folder).record["gates"][-1] for most, folder in small.items()}
+    assert {most: gate["passed"] for most, gate in gates.items()} == {0.0: False, 1.0: True}
+    said = gates[0.0]["evidence"]
+    assert said["most"] == 0.0 and "cloze: " in said["reason"] and "quantize.max_drop" in said["way_out"]
+    (gate,) = (drop_gate({}, 1.0, ["cloze"]),)
+    assert not gate.passed and gate.evidence["reason"] == "cloze: no item that both models answered"
+
+
 def test_every_model_has_a_score_on_every_suite(scored, models):
     record = find(scored).record
     scores = json.loads((scored / "scores.json").read_text())
-    assert set(scores) == set(MODELS) and all(set(suites) == {"cloze", "chat"} for suites in scores.values())
+    assert set(scores) == set(MODELS) and all(set(suites) == {"cloze", "chat", "drawn"} for suites in scores.values())
     assert scores["base"]["cloze"]["chance"] == 0.25 and scores["base"]["cloze"]["n"] == 8
     assert all(
         math.isfinite(entry["score"]) and entry["stderr"] >= 0

@@ -11,12 +11,13 @@ import numpy as np
 import pytest
 
 from evaluation.hub import pages_read
-from evaluation.hub.pages_read import _check_own_counts, _samples_before, epochs_read, tokens_read, trainings_of
+from evaluation.hub.pages_read import _check_own_counts, epochs_read, tokens_read, trainings_of
 from tests.jobs import commit_by_hand
 from tests.training.pretrain import tiny
 from training.contract.artifact import find
 from training.contract.job import DataError
-from training.order.batches import Plan, index, interleaved, sample_ids
+from training.order.batch_settings import ContinueRecipe
+from training.order.batches import Plan, index, interleaved, sample_ids, samples_before
 from training.order.later_steps import ledger_before
 from training.order.ledger import Ledger, LedgerEntry
 from training.order.settings import MixturePhaseRecipe, MixtureRecipe
@@ -27,6 +28,12 @@ PLANS: dict[str, dict[str, Any]] = {
     "several epochs": {"mixture": EPOCHS},
     "another mixture later": {
         "mixture": replace(EPOCHS, phases=(MixturePhaseRecipe(start=0.6, weights={"books": 3.0, "web": 1.0}),))
+    },
+    "continued": {
+        "pretrain": replace(
+            tiny.PRETRAIN, tokens=20 * 256, schedule="wsd", continues=ContinueRecipe(tokens=(16 * 256,))
+        ),
+        "mixture": MixtureRecipe(weights={"books": 14.0, "web": 114.0}, max_epochs=9),
     },
     "packed": {"pretrain": replace(tiny.PRETRAIN, packing="best_fit")},
     "packed, epochs": {
@@ -64,7 +71,7 @@ def test_tokens_read_are_those_of_all_batches_that_were_not_skipped(plan, steps)
 def test_samples_before_a_place_are_those_that_were_dealt(quotas):
     dealt = [source for source, _ in interleaved(quotas, first=0, count=sum(quotas))]
     for count in range(len(dealt) + 1):
-        assert list(_samples_before(quotas, count)) == [dealt[:count].count(one) for one in range(len(quotas))]
+        assert list(samples_before(quotas, count)) == [dealt[:count].count(one) for one in range(len(quotas))]
 
 
 def test_steps_after_a_kept_one_are_not_gone_through(plan, monkeypatch):
@@ -104,3 +111,21 @@ def test_of_a_kept_step_the_card_counts_what_was_read_before_it(tmp_path: Path) 
     step.model_from.record["metrics"]["steps"] = 4
     with pytest.raises(DataError, match="kept_steps: counted 4 steps, its plan and ledger give 3"):
         _check_own_counts(step)
+
+
+def test_of_a_chosen_step_the_card_counts_what_was_read_before_it(tmp_path: Path) -> None:
+    chain = tiny.TinyChain(tmp_path / "chain")
+    plan = find(Path(chain.plan_artifact.path))
+    named = {name: plan.record[name] for name in ("asset", "partition", "fingerprint", "digest")}
+    (tmp_path / "base").mkdir()
+    (tmp_path / "base" / "weights").write_text("base")
+    counted = {"steps": 12.0, "tokens": 12.0 * 256, "skipped_steps": 0.0}
+    commit_by_hand(tmp_path / "base", "base_model", settings={}, metrics=counted, inputs=[named])
+    base = find(tmp_path / "base").record
+    chosen = dict(base) | {"asset": "chosen_model", "inputs": [], "notes": {"choice": {"last": base["fingerprint"]}}}
+    chosen["metrics"] = {"steps": 3.0, "tokens": 3.0 * 256, "skipped_steps": 0.0}
+    made = (plan.path, dict(plan.record) | {"inputs": []}), (tmp_path / "base", base)
+    (whole,), (step,) = trainings_of(made), trainings_of([*made, (tmp_path / "chosen", chosen)])
+    _check_own_counts(step)
+    read = [tokens_read(one.plan, one.ledger) for one in (whole, step)]
+    assert read[0].sum() > 3 * read[1].sum() > 0 and (read[0] >= read[1]).all()

@@ -168,6 +168,31 @@ class _Page(HTMLParser):
             self.text += data
 
 
+def aligned_model(root: Path, *, falls: bool) -> InputArtifact:
+    """A model whose trained reward rose by a step; its true one falls with it, or rises."""
+    looks = []
+    for step, rise in enumerate((0.0, 0.2, 0.6)):
+        truth = -rise if falls else rise
+        numbers = dict.fromkeys(("win_rate_against_sft", "answer_tokens", "kl_from_sft", "entropy", "repetition"), 0.5)
+        numbers |= {"proxy_reward": rise, "true_reward": 1 + truth}
+        changes = {"proxy_change": [rise, rise - 0.1, rise + 0.1], "truth_change": [truth, truth - 0.1, truth + 0.1]}
+        looks.append({"step": step, **{f"watched_{name}": value for name, value in numbers.items()}, **changes})
+    fall = {"sentence": f"from step 0 to step 2 {ATTACK}"} if falls else None
+    seen = {"truth": "right_answer", "prompts": 32, "looks": looks, "proxy_up_truth_down": fall}
+    (root / "aligned").mkdir(parents=True)
+    return commit(root / "aligned", "aligned_model", notes={"watched": seen})
+
+
+@pytest.mark.parametrize("falls", [True, False])
+def test_the_page_draws_the_reward_of_alignment_beside_the_truth(tmp_path, falls):
+    page = _Page(render_report(records_of([Path(aligned_model(tmp_path, falls=falls).path)])))
+    lines = [attributes for tag, attributes in page.tags if tag == "path" and "line l" in (attributes["class"] or "")]
+    assert len(lines) == 7 and "true one, right answer, is what" in page.text
+    assert ("rose while the true one fell: from step 0 to step 2" in page.text) is falls
+    assert ("-0.600 (-0.700 to -0.500)" in page.text) is falls
+    assert not any(tag in ("script", "img") for tag, _ in page.tags)
+
+
 def test_text_of_pages_stays_text(inputs):
     page = _Page(render_report(records_of(Path(item.path) for item in inputs)))
     assert not [attributes for tag, attributes in page.tags if tag == "img" or "onerror" in attributes]
@@ -378,6 +403,9 @@ def test_the_scoreboard_begins_with_what_came_out(inputs):
     learned = "80 % of sums against 25 % by chance, above chance and counts in 3 of 4 suites, 3 items set aside"
     told = "clean (3 of 4 items cleared), promoted as kitchen v3"
     assert headline(board, promotion) == f"2.2 M parameters, {learned}, {told}"
+    # A run that was interrupted decided nothing.
+    assert headline(board, {"promoted": False}).endswith("clean (3 of 4 items cleared)")
+    board |= {"promotion": {"champion": None}}
     assert headline(board, {"promoted": False}).endswith("clean (3 of 4 items cleared), not promoted")
     assert headline(board, promotion | {"promoted": False}).endswith(", registered as kitchen v3, not promoted")
     adopted = board | {"pretraining": {}, "adopted": {"parameters": 1_100_000.0}}
@@ -420,8 +448,8 @@ def test_the_card_names_the_data_the_shape_and_the_method_that_records_name(tmp_
     read = [{"source": "mine.jsonl", "generator": one, "rows": 4, "times": 9} for one in ("a", "b")]
     files = manifest(tmp_path, ["model/config.json"])
     records = [
-        (tmp_path, {"asset": "aligned_model", "partition": "kitchen", "files": files, "notes": {"method": "kto"}}),
-        (tmp_path, {"asset": "reward_model", "partition": "kitchen", "files": [], "notes": {"rows_read": read}}),
+        (tmp_path, {"asset": name, "partition": "kitchen", "fingerprint": name, "files": own, "notes": notes})
+        for name, own, notes in (("aligned_model", files, {"method": "kto"}), ("reward_model", [], {"rows_read": read}))
     ]
     records[0][1]["notes"]["rows_read"] = read
     front = yaml.safe_load(front_matter(load_recipe("kitchen"), records))

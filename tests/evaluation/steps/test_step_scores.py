@@ -11,8 +11,10 @@ import pytest
 
 pytest.importorskip("torch")
 
+from evaluation.decision.answers import choice_in_words
 from evaluation.report.run_page import leak_effects
 from evaluation.stages import STAGES as EVALUATION
+from evaluation.steps.choice import choice_of
 from evaluation.steps.page_effects import answers_of
 from evaluation.steps.readings import numbers_of, readings_of
 from evaluation.steps.step_scores import bits_of
@@ -30,7 +32,7 @@ from training.order.ledger import Ledger
 from training.order.sidecars import SIDECAR_SUFFIX
 from training.pretrain.watch.items import ITEMS_FILE, read_items
 from training.pretrain.watch.settings import WatchRecipe
-from training.provenance.lineage import item_of
+from training.provenance.lineage import item_of, lineage_of
 from training.recipe.settings.evaluation import EvaluationRecipe
 from training.stages import STAGES
 
@@ -85,6 +87,67 @@ def test_written_answers_have_a_score_and_no_bits(scored):
     told = json.loads((scored.root / "step_scores" / "m-3" / "scores.json").read_text())["base"]
     assert "score" in told["written"] and "bits_per_byte" not in told["written"]
     assert all("right" not in row for row in read_lines(scored.root / "step_scores/m-3/samples/base_written.jsonl.zst"))
+
+
+@pytest.fixture(scope="module")
+def chosen(scored):
+    """The best of the chain's last model and its kept steps by a suite."""
+    items = [item_of(find(scored.root / asset / name)) for asset, name in CANDIDATES]
+    folder = scored.root / "chosen_model" / "c"
+    job = job_by_hand("choose", folder, {"evaluation": asked_one(scored)}, items, asset="chosen_model")
+    assert run_job(job, EVALUATION) == 0
+    return find(folder)
+
+
+CANDIDATES = (("kept_steps", "m-3"), ("kept_steps", "m-6"), ("base_model", "m"))
+
+
+def asked_one(scored):
+    """The settings of one suite, as the kept steps were asked it."""
+    record = find(scored.root / "step_scores" / "m-3").record["settings"]["evaluation"]
+    return record | {"suites": [one for one in record["suites"] if one["name"] == "plain"]}
+
+
+def test_the_best_candidate_by_a_suite_is_a_model_with_the_table_of_all(scored, chosen):
+    choice, metrics = chosen.record["notes"]["choice"], chosen.record["metrics"]
+    assert [row["name"] for row in choice["candidates"]] == ["last", "step-6", "step-3"] and metrics["candidates"] == 3
+    for row in choice["candidates"]:
+        if row["name"] != "last":
+            told = json.loads((scored.root / "step_scores" / f"m-{row['name'][5:]}" / "scores.json").read_text())
+            assert (row["score"], row["interval"]) == (
+                told["base"]["plain"]["score"],
+                told["base"]["plain"]["interval"],
+            )
+            assert row["against_last"]["items"] == row["n"]
+    best = max(choice["candidates"], key=lambda row: row["score"])  # the first of equal ones
+    assert (choice["name"], choice["digest"], choice["instead_of"]) == (best["name"], best["digest"], "base_model")
+    copied = find(scored.root / choice["asset"] / choice["fingerprint"])
+    own, other = ({one["path"]: one["sha256"] for one in made.record["files"]} for made in (chosen, copied))
+    assert {name: digest for name, digest in own.items() if name.startswith("model/")} == {
+        name: digest for name, digest in other.items() if name.startswith("model/")
+    }
+    assert metrics["steps"] == copied.record["metrics"]["steps"]
+    assert "too high on average, because it was chosen by it" in choice_in_words(chosen.record)
+
+
+def test_of_equal_candidates_the_last_model_is_chosen_and_else_the_highest_score(scored):
+    items = {
+        name: item_of(find(scored.root / asset / own)) for name, (asset, own) in zip("abl", CANDIDATES, strict=True)
+    }
+    items = {"last": items["l"], "step-6": items["b"], "step-3": items["a"]}
+    for numbers, best in (((0.5, 0.5, 0.5), "last"), ((0.4, 0.5, 0.5), "step-6"), ((0.4, 0.3, 0.5), "step-3")):
+        scores = {
+            name: {"plain": {"score": score, "interval": [0, 1], "n": 9}}
+            for name, score in zip(items, numbers, strict=True)
+        }
+        assert choice_of("plain", items, scores, {})["name"] == best
+
+
+def test_the_lineage_of_a_chosen_model_has_none_of_the_others(scored, chosen):
+    lineage = lineage_of(scored.root, chosen)
+    name = chosen.record["notes"]["choice"]["fingerprint"]
+    models = {node.item.fingerprint for node in lineage.of("base_model", "kept_steps")}
+    assert len(chosen.record["inputs"]) == 3 and models == {name}
 
 
 def test_bits_have_an_interval_from_two_items_on():

@@ -312,6 +312,7 @@ def _config(folder: Path, **changes: object) -> None:
     ("text", "said"),
     [
         ("adopt: {model: hf://somebody/small}", "hf download NAME"),
+        ("adopt: {model: kitchen@sft-epoch-1}", "`pedigree export kitchen@sft-epoch-1 FOLDER` writes one"),
         ("adopt: {name: somebody/small}\nsnapshots: [{name: s, source: jsonl, paths: [a]}]", "adopt.name: without eff"),
         ("adopt: {model: data://nowhere}\ndoremi: {tokens: 1000}", "doremi.tokens: needs a corpus"),
         (

@@ -13,9 +13,12 @@ from training.adopt import trial
 from training.adopt.folder import shape_of
 from training.contract.job import DataError
 from training.contract.records import RecipeError
+from training.contract.sandbox.confined import why_unavailable
+from training.contract.sandbox.module import run_confined
 
 ENDLESS = ("template that loops", "template that computes without end", "template that takes all memory")
 ENDLESS += ("tokenizer that makes texts a million times longer",)
+ENDLESS_TOKENIZER = (ENDLESS[-1], "tokenizer.json")
 IN_A_PROCESS = (
     "10⁹ layers",
     "config.json is nested 100,000 deep",
@@ -115,5 +118,42 @@ def test_layers_and_heads_of_other_classes_have_other_names(good, tmp_path):
 def test_what_does_not_end_is_ended(good, tmp_path, monkeypatch):
     monkeypatch.setattr(trial, "SECONDS", 4)
     folder = changed("template that loops", good, tmp_path / "changed")
-    with pytest.raises(RecipeError, match="does not open within 4 s"):
+    with pytest.raises(RecipeError, match=r"/chat_template\.jinja: does not open within 4 s"):
         shape_of(str(folder))
+
+
+def test_who_takes_too_much_memory_is_named(good, tmp_path):
+    for case, file in (("template that takes all memory", "chat_template.jinja"), ENDLESS_TOKENIZER):
+        with pytest.raises(DataError) as refused:
+            trial.check_tried(changed(case, good, tmp_path / file))
+        assert str(refused.value).startswith(f"{tmp_path / file / file}: ") and "4 GiB" in str(refused.value)
+
+
+@pytest.mark.skipif(bool(why_unavailable()), reason=why_unavailable())
+def test_the_process_sees_the_folder_and_nothing_else_of_its_user(good, tmp_path):
+    """`timeit` runs code that is given on its command line."""
+    (tmp_path / "secret").write_text("")
+    probes = {
+        "the folder": f"open({str(good / CONFIG)!r})",
+        "another file": f"open({str(tmp_path / 'secret')!r})",
+        "users": "open('/etc/passwd')",
+        "a connection": "import socket; socket.socket()",
+        "a thread": "import threading; threading.Thread(target=print).start()",
+        "a change": f"open({str(good / CONFIG)!r}, 'a')",
+        "a process": "import os; os.fork()",
+        "variables": "import os; assert not {'PATH', 'PEDIGREE_DATA'} & os.environ.keys()",
+    }
+    codes = {
+        name: run_confined("timeit", "-n1", "-r1", code, folder=good, scratch_bytes=1 << 20, seconds=60).returncode
+        for name, code in probes.items()
+    }
+    assert codes == dict.fromkeys(probes, 1) | {"the folder": 0, "variables": 0}
+
+
+def test_links_to_files_elsewhere_are_shown_as_well(good, tmp_path):
+    """The cache of a hub has a folder of links."""
+    blobs = shutil.copytree(good, tmp_path / "blobs")
+    (tmp_path / "snapshot").mkdir()
+    for path in blobs.iterdir():
+        (tmp_path / "snapshot" / path.name).symlink_to(path)
+    trial.check_tried(tmp_path / "snapshot", "adopted")

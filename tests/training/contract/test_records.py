@@ -39,6 +39,8 @@ class Outer:
     inner: Inner = field(default_factory=Inner)
     parts: tuple[Inner, ...] = ()
     weights: dict[str, float] = field(default_factory=dict)
+    way: Literal["in", "out"] | None = None
+    days: tuple[int, ...] | Literal["all"] = ()
 
 
 FULL = {"name": "x", "kind": "b", "inner": {"words": 8}, "parts": [{"share": 1}], "weights": {"web": 2}}
@@ -55,12 +57,15 @@ def test_what_is_written_reads_back_equal():
     [
         (
             {"name": "x", "nmae": 1},
-            "nmae: unknown field; did you mean `name`? known fields here: inner, kind, name, parts, weights",
+            "nmae: unknown field; did you mean `name`? known fields here: days, inner, kind, name, parts, way, weights",
         ),
         ({"name": "x", "inner": {"word": 1}}, "inner.word: unknown field"),
         ({"name": "x", "parts": [{"words": "many"}]}, "parts[0].words: expected int, got 'many'"),
         ({"name": "x", "kind": "c"}, "kind: 'c' is not one of 'a', 'b'"),
         ({"name": "x", "inner": {"words": True}}, "inner.words: expected int, got True"),
+        ({"name": "x", "way": "inn"}, "way: 'inn' is not one of 'in', 'out'; did you mean `in`?"),
+        ({"name": "x", "way": 3}, "way: expected 'in' or 'out', got 3"),
+        ({"name": "x", "days": "some"}, "days: expected a list or 'all', got 'some'"),
         ({}, "name: missing"),
     ],
 )
@@ -82,7 +87,7 @@ def test_every_mistake_is_said_at_once_each_with_its_place():
         read_record(Outer, data)
     known = "known fields here: share, words"
     assert sorted(error.value.problems) == [
-        "colour: unknown field; known fields here: inner, kind, name, parts, weights",
+        "colour: unknown field; known fields here: days, inner, kind, name, parts, way, weights",
         "inner.share: expected float, got 'much'",
         f"inner.word: unknown field; did you mean `words`? {known}",
         "kind: 'c' is not one of 'a', 'b'",

@@ -171,3 +171,19 @@ def test_an_input_of_which_a_part_would_be_left_out_is_refused(given):
 )
 def test_an_input_of_texts_and_calls_is_done(given):
     assert why_not(RESPONSES, {"input": given}, CHATS) == ""
+
+
+def test_a_receipt_is_given_for_a_whole_text_by_a_server_that_has_them():
+    able = Template(chats=True, tools=True, parsed=True, receipts=True)
+    asked = ASKED | {"receipt": True}
+    assert why_not(CHAT, asked, able) == why_not(CHAT, ASKED | {"receipt": False, "stream": True}, CHATS) == ""
+    assert why_not(PLAIN, {"model": "m", "prompt": "How", "receipt": True}, able) == ""
+    for address, more, template, problem in (
+        (CHAT, {}, CHATS, "started without --receipts"),
+        (CHAT, {"stream": True}, able, "not done with stream"),
+        (CHAT, {"tools": TOOLS}, able, "not done with tools"),
+        (CHAT, {"receipt": "yes"}, able, "true or false is needed, not 'yes'"),
+        (RESPONSES, {}, able, "not done at /v1/responses; ask at /v1/chat/completions"),
+    ):
+        said = why_not(address, asked | more, template)
+        assert said.startswith("receipt: ") and problem in said

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,9 +18,11 @@ from training.contract.records import RecipeError
 from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.order import batches
 from training.order import plan as plan_stage
-from training.order.batch_settings import BatchesRecipe, BatchPhase
-from training.order.plan import SourceSize, plan_phases, plan_sources, realized_shares, token_budget
+from training.order.batch_settings import BatchesRecipe, BatchPhase, ContinueRecipe
+from training.order.batches import PlannedPhase
+from training.order.plan import SourceSize, continue_phases, plan_phases, plan_sources, realized_shares, token_budget
 from training.order.settings import MixturePhaseRecipe, MixtureRecipe
+from training.order.stage import settings_of
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.stages.pretrain import open_inputs
 
@@ -166,6 +169,62 @@ def test_a_curriculum_goes_from_what_is_there_to_the_best_bucket(tmp_path):
             of = [table for table in sidecars.values() if table["source"][0].as_py() == name]
             found = {bucket_of[number] for table in of for number in table["id"].to_pylist()}
             assert found == {name.removeprefix("web/")}
+
+
+BUDGETS = (130 * 256, 250 * 256, 400 * 256)
+MIXTURES = [
+    MixtureRecipe(weights=WEIGHTS, max_epochs=100, phases=phases) for phases in ((), (replace(LATE, start=0.8),))
+]
+
+
+@pytest.mark.parametrize("mixture", MIXTURES, ids=["one mixture", "two mixtures"])
+@pytest.mark.parametrize("packing", ["end_to_end", "best_fit"])
+def test_a_longer_training_reads_what_the_shorter_one_read_before_its_decay_once(tmp_path, mixture, packing):
+    warmup = PRETRAIN.batch_warmup if packing == "end_to_end" else ()
+    plain = replace(PRETRAIN, schedule="wsd", packing=packing, batch_warmup=warmup, tokens=BUDGETS[0])
+    short = tiny.TinyChain(tmp_path / "short", pretrain=plain, mixture=mixture)
+    plans, at = [short.plan], []
+    for number, tokens in enumerate(BUDGETS[1:], start=1):
+        longer = replace(plain, tokens=tokens, continues=ContinueRecipe(tokens=BUDGETS[:number]))
+        plans.append(made_of(short, longer))
+        at.append(longer.continued_at[-1])
+    for first, longer, step in zip(plans, plans[1:], at, strict=False):
+        assert step == first.record.steps - round(0.2 * first.record.steps)
+        for one in range(step):
+            assert batches.index(longer, one) == batches.index(first, one)
+        assert batches.sample_ids(longer, step) != batches.sample_ids(first, step) or packing == "best_fit"
+        read = Counter(places_of(longer))
+        assert max(read.values()) == 1  # no place in the epochs of a source, end to end, is read twice
+        for source, planned in enumerate(longer.record.sources):
+            own = sorted(start for of, start in read if of == source)
+            assert sum(phase.samples[source] for phase in longer.phases) == planned.samples == len(own)
+            assert max(own) + 32 == sum(p.samples[source] * p.sequence_length for p in longer.phases)  # none left out
+
+
+def made_of(chain, pretrain):
+    """The plan of other settings over the same shards."""
+    folder = chain.root / "training_plan" / str(pretrain.tokens)
+    job = tiny.job_of("plan", settings_of(chain.mixture, pretrain), (chain.shards, chain.tokenizer), folder)
+    outcome = plan_stage.run(job, tiny.work_in(folder))
+    assert all(gate.passed for gate in outcome.gates)
+    return batches.read_plan(folder)
+
+
+def places_of(plan):
+    """The source and the first token of each sample, in the epochs of the source end to end."""
+    for step in range(plan.record.steps):
+        phase = plan.phase_at(step)
+        for source, number in batches.sample_ids(plan, step):
+            yield source, phase.starts[source] + number * phase.sequence_length
+
+
+def test_a_source_of_which_more_is_read_than_it_may_give_is_refused():
+    sizes = dict.fromkeys(WEIGHTS, SourceSize(60, 3000, 0, 0))
+    batches_of = [BatchPhase(tokens=640, sequence_length=32, global_batch_tokens=64)]
+    first = plan_phases(sizes, MixtureRecipe(weights={"books": 1, "web": 1}), batches_of)
+    longer = (PlannedPhase(steps=12, sequence_length=32, global_batch_tokens=64, samples=(4, 20)),)
+    with pytest.raises(RecipeError, match=r"before step 9 \[9, 9\] rows .*, more than the \[4, 20\] of the whole"):
+        continue_phases(first, (9, longer))
 
 
 AUTO = BatchesRecipe(tokens="auto", sequence_length=32, global_batch_tokens=256)

@@ -30,10 +30,8 @@ def libraries_warn():
         yield
 
 
-@pytest.fixture(scope="session")
-def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A root with base_model, instruction_data, preference_data, sft_model and reward_model."""
-    root = tmp_path_factory.mktemp("chain")
+def make_chain(root: Path) -> Path:
+    """Make base_model, instruction_data, preference_data, sft_model and reward_model under `root`, and return it."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         tiny.write_model(root / "base_model" / "model")
@@ -50,6 +48,12 @@ def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
         sft, pairs = tiny.made(root, "sft_model"), tiny.made(root, "preference_data")
         tiny.run("reward", root / "reward_model", {"reward": REWARD}, (sft, pairs))
     return root
+
+
+@pytest.fixture(scope="session")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A root with base_model, instruction_data, preference_data, sft_model and reward_model."""
+    return make_chain(tmp_path_factory.mktemp("chain"))
 
 
 @pytest.fixture

@@ -23,6 +23,7 @@ from training.order import plan as plan_stage
 from training.order.batch_settings import BatchPhase as BatchPhase
 from training.order.batches import Plan, Shards, open_shards, read_plan
 from training.order.settings import MixtureRecipe
+from training.order.stage import settings_of
 from training.pretrain.models import export
 from training.pretrain.models.attention import one_document
 from training.pretrain.models.decoder import Decoder
@@ -179,7 +180,7 @@ class TinyChain:
         """Run the plan stage."""
         job = job_of(
             "plan",
-            {"mixture": self.mixture, "pretrain": self.pretrain.batches},
+            settings_of(self.mixture, self.pretrain),
             (self.shards, self.tokenizer),
             self.root / "training_plan" / "p",
         )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.training.pretrain import tiny
+from training.order.batch_settings import ContinueRecipe
 from training.order.batches import Plan, index, interleaved
 from training.order.settings import MixturePhaseRecipe, MixtureRecipe
 from training.provenance.steps import Steps, batch_of, place_of
@@ -20,6 +21,12 @@ PLANS = {
     "packed, epochs": {
         "pretrain": replace(tiny.PRETRAIN, packing="best_fit", tokens=60 * 256),
         "mixture": MixtureRecipe(weights={"books": 2.0, "web": 1.0}, max_epochs=9),
+    },
+    "continued twice": {
+        "pretrain": replace(
+            tiny.PRETRAIN, tokens=40 * 256, schedule="wsd", continues=ContinueRecipe(tokens=(13 * 256, 25 * 256))
+        ),
+        "mixture": MixtureRecipe(weights={"books": 3.0, "web": 5.0}, max_epochs=9),
     },
     "another mixture later": {
         "mixture": MixtureRecipe(
@@ -78,7 +85,7 @@ def test_a_batch_and_its_documents_name_each_other(plan):
 @pytest.mark.parametrize("quotas", [(1,), (3, 3), (1, 7, 2), (5, 0, 5, 1), (10, 9, 8)])
 def test_the_place_of_a_sample_is_the_inverse_of_the_interleaving(quotas):
     class Phase:
-        samples = quotas
+        alternating = quotas
 
     order = interleaved(quotas, first=0, count=sum(quotas))
     for source, quota in enumerate(quotas):
@@ -88,7 +95,7 @@ def test_the_place_of_a_sample_is_the_inverse_of_the_interleaving(quotas):
 
 def test_the_place_of_a_sample_is_exact_beyond_64_bits():
     class Phase:
-        samples = (1 << 40, 1 << 40)
+        alternating = (1 << 40, 1 << 40)
 
     last = np.array([(1 << 40) - 1])
     assert [place_of(Phase, source, last).item() for source in (0, 1)] == [(1 << 41) - 2, (1 << 41) - 1]

@@ -6,9 +6,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from assets.state.chain import CHAIN, input_partitions
 from assets.state.recipe_folders import load_recipe
 from tests.examples import EXAMPLES, RECIPE_FILES
-from training.contract.records import RecipeError, uris_in
+from training.contract.records import RecipeError, uris_in, varied
+from training.contract.scopes import last_model
+from training.pretrain.watch.keep_settings import KeepRecipe
 from training.recipe.recipe import recipe_as_data
 
 
@@ -61,6 +64,14 @@ def test_a_rung_warms_its_batch_up_over_the_same_share_of_its_budget(tmp_path):
             "best_score needs 'classifier' in filter",
         ),
         ("extends: kitchen\nname: x\nshards: {quality_limits: [0.1, 0.2]}\n", "the higher one first"),
+        (
+            "extends: kitchen\nname: x\npromote: {best_by: clozze}\n",
+            "promote.best_by: 'clozze' is not among evaluation.suites (cloze, sums, questions, chat); did you mean",
+        ),
+        (
+            "extends: kitchen\nname: x\nlong_context: {sequence_length: 512, needles: 9, keep: {steps: [3]}}\n",
+            "long_context.sequence_length, long_context.needles, long_context.keep: without effect",
+        ),
         ("extends: kitchen\nname: x\nfilter: {min_word: 5}\n", "filter.min_word: unknown field"),
     ],
 )
@@ -69,6 +80,70 @@ def test_a_bad_recipe_is_refused_with_file_field_and_what_is_right(tmp_path, tex
     with pytest.raises(RecipeError) as error:
         load_recipe(str(tmp_path / "bad.yaml"))
     assert said in str(error.value) and "bad.yaml" in str(error.value)
+
+
+def test_the_best_of_the_last_training_takes_the_place_of_its_last_model(tmp_path):
+    align = "promote: {best_by: cloze}\nalign: {keep: {steps: [3]}}\n"
+    base = "promote: {best_by: cloze, min_scores: {}}\nsft: {data: []}\npreferences: {data: []}\n"
+    base += "pretrain: {keep: {steps: [3, 7], average: {steps: all}}}\n"
+    scored = {align: {"base_model", "sft_model", "chosen_model"}, base: {"chosen_model"}}
+    for fields, chosen in (
+        (align, {"aligned_model", "kept_align_steps"}),
+        (base, {"base_model", "kept_steps", "averaged_model"}),
+    ):
+        recipe = load_recipe(variant(tmp_path, fields))
+        inputs = {
+            asset: {item.asset for item in CHAIN[asset].inputs if input_partitions(item, recipe, "")}
+            for asset in ("chosen_model", "model_scores", "promoted_model", "model_card")
+        }
+        assert (
+            inputs["chosen_model"] == chosen and inputs["model_scores"] - {"decontaminated_documents"} == scored[fields]
+        )
+        assert inputs["promoted_model"] >= {"chosen_model"} and not inputs["promoted_model"] & chosen
+        assert inputs["model_card"] >= {"chosen_model", "base_model"} and last_model(recipe) == "chosen_model"
+        for check in CHAIN["chosen_model"].checks:
+            check(recipe)
+        with pytest.raises(
+            RecipeError, match=r"no model to choose but the last one; name kept steps in (align|pretrain)"
+        ):
+            for check in CHAIN["chosen_model"].checks:
+                check(varied(recipe, {"align": {"keep": {"steps": ()}}, "pretrain": {"keep": KeepRecipe()}}))
+
+
+def test_a_recipe_that_continues_another_one_has_its_budget_and_differs_in_length_alone(tmp_path):
+    first = load_recipe("kitchen").pretrain
+
+    def read(text):
+        return load_recipe(variant(tmp_path, text))
+
+    more = "continues: {recipe: kitchen}, tokens: 4505600"
+    longer = read(f"pretrain: {{{more}, keep: {{every: 800}}, watch: {{every: null, suites: []}}}}").pretrain
+    assert (longer.continues.tokens, longer.continued_at, longer.kept_steps) == ((first.tokens,), (770,), (800, 1600))
+    (tmp_path / "third.yaml").write_text(
+        f"extends: {tmp_path}/variant.yaml\nname: third\n"
+        f"pretrain: {{continues: {{recipe: {tmp_path}/variant.yaml, tokens: []}}, tokens: 9011200}}\n"
+    )
+    third = load_recipe(str(tmp_path / "third.yaml")).pretrain
+    assert third.continues.tokens == (first.tokens, 4505600) and third.continued_at == (770, 1540)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("learning_rate: 1.0e-3}", "pretrain.learning_rate: 0.003 → 0.001: pretrain.continues names kitchen"),
+        ("}\nmodel: {max_length: 300}", "model.max_length: "),
+        ("}\nmixture: {max_epochs: 9}", "mixture.max_epochs: "),
+        ("}\ntokenizer: {vocabulary: 900}", "tokenizer.vocabulary: "),
+        ("continues: {recipe: kitchen, tokens: [5]}}", "tokens: [5], and kitchen has [2252800]; leave the field out"),
+        ("continues: {recipe: kitche}}", "no recipe is called 'kitche'"),
+        ("continues: {recipe: HERE/variant.yaml}}", "goes on with this training; name one before it"),
+    ],
+)
+def test_a_recipe_that_does_not_continue_what_it_names_is_refused_by_field(tmp_path, text, said):
+    own = "" if text.startswith("continues") else "continues: {recipe: kitchen}, "
+    with pytest.raises(RecipeError) as error:
+        load_recipe(variant(tmp_path, f"pretrain: {{tokens: 4505600, {own}{text}".replace("HERE", str(tmp_path))))
+    assert said in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,10 @@ from training.stages import STAGES as TRAINING_STAGES
 STAGES = {**TRAINING_STAGES, **EVALUATION_STAGES}
 
 POSTTRAINED = "instructions sft preferences prompts reward align"
-SCORED = "evaluate score_step judge"
-SEARCHED = f"benchmarks decontaminate instructions preferences prompts {SCORED} contamination watched_items"
+SCORED = "evaluate score_step score_quantized choose judge"
+SEARCHED = (
+    f"benchmarks decontaminate instructions preferences prompts {SCORED} contamination watched_items check_suites"
+)
 
 # The stages whose code reads a section. `card` prints the whole recipe, and so is not repeated in each row.
 READERS = {
@@ -30,15 +32,18 @@ READERS = {
     "training.data.exams.settings": SEARCHED,
     "training.data.extract.settings": "extract",
     "training.data.filter.settings": "score filter",
-    "training.order.settings": "plan evaluate score_step",
+    "training.order.settings": "plan evaluate score_step score_quantized choose",
     "training.data.quality.settings": "quality score",
     "training.data.tokens.tokenize_settings": "tokenize",
     "training.data.tokens.tokenizer_settings": "tokenizer tokenize adopt",
-    "training.recipe.settings.evaluation": f"{SCORED} contamination watched_items",
+    "training.recipe.settings.evaluation": f"{SCORED} contamination watched_items check_suites",
+    "training.recipe.settings.judged_chat": "judge_chat",
+    "training.recipe.settings.safety": "safety",
     "training.generate.settings": "synthesize",
     "training.recipe.settings.ladder": "scaling",
     "training.posttrain.adapter_settings": "sft align judge reward",
     "training.posttrain.align.settings": "align judge",
+    "training.posttrain.align.watch_settings": "align judge",
     "training.posttrain.prompts.settings": "prompts",
     "training.posttrain.preferences.settings": "preferences",
     "training.posttrain.reward.settings": "reward align judge",
@@ -54,8 +59,10 @@ READERS = {
     "training.pretrain.optim.average_settings": "pretrain doremi extend",
     "training.pretrain.spikes": "pretrain doremi extend",
     "training.pretrain.watch.keep_settings": "average pretrain doremi extend",
-    "training.pretrain.watch.settings": "average pretrain doremi extend",
+    "training.pretrain.watch.settings": "pretrain doremi extend",
+    "training.pretrain.watch.steps_settings": "average pretrain doremi extend sft align judge",
     "training.pretrain.watch.stop_settings": "pretrain doremi extend",
+    "training.quantize.settings": "quantize",
     "training.recipe.settings.promote": "promote",
     "training.recipe.settings.provider": "",
     "training.recipe.settings.withdrawals": "",

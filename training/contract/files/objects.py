@@ -14,6 +14,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -33,16 +34,29 @@ PACKAGES = {
 WAITS_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)  # before each further try
 S3_CONFIG = {"connect_timeout": 10, "read_timeout": 60, "retries": {"max_attempts": 0}}
 _REGION = "set AWS_DEFAULT_REGION to the bucket's region"
-WAYS_OUT = {  # by S3's own code
+_GOOGLE = "give the account of GOOGLE_APPLICATION_CREDENTIALS the right to read, write and remove objects there"
+_AZURE = "set AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME and a credential that it takes"
+_NO_BUCKET = {"NoSuchBucket", "ContainerNotFound"}
+WAYS_OUT = {  # by the store's own code
     "ExpiredToken": "renew the credentials and give the command again; what is finished is used",
     "RequestTimeTooSkewed": "set this machine's clock",
     "AuthorizationHeaderMalformed": _REGION,
     "PermanentRedirect": _REGION,
     "InvalidAccessKeyId": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
     "SignatureDoesNotMatch": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+    "401": _GOOGLE,
+    "403": _GOOGLE,
+    "AuthenticationFailed": _AZURE,
+    "AuthorizationFailure": _AZURE,
+    "AuthorizationPermissionMismatch": _AZURE,
+    "NoAuthenticationInformation": _AZURE,
+    "ContainerNotFound": "make the container, or name another",
 }
 _GIVEN_UP = (errno.EINVAL, errno.EPERM, errno.ENOSYS, errno.ENAMETOOLONG, getattr(errno, "EREMCHG", errno.ENOENT))
-_PASSING = {"HTTPClientError", "ConnectionError", "ClientError", "IncompleteRead", "ResponseParserError"}
+_PASSING = {
+    *("HTTPClientError", "ConnectionError", "ClientError", "IncompleteRead", "ResponseParserError"),
+    *("ServiceRequestError", "ServiceResponseError", "ChecksumError", "TransportError"),
+}
 _REFUSED = {"ClientResponseError", "NoCredentialsError"}
 _SPEAKERS = {"botocore", "aiobotocore", "aiohttp", "s3fs", "gcsfs", "google", "adlfs", "azure"}  # with stores
 
@@ -88,8 +102,8 @@ class Objects:
         self.remove([key])
         if not is_new or is_replaced:
             raise DataError(
-                f"{self.address}: the store does not hold to If-None-Match, so two jobs could commit one artifact;"
-                " it cannot hold a root"
+                f"{self.address}: the store writes an object again that was to be written only if there is none, so two"
+                " jobs could commit one artifact; it cannot hold a root"
             )
 
     def get(self, key: str) -> bytes | None:
@@ -129,6 +143,26 @@ class Objects:
         if paths:
             self._tried("remove", keys[0], _unless_missing(lambda files, path: files.rm(paths)))
 
+    def earlier_versions(self) -> int | None:
+        """Return how many earlier versions of objects a versioned bucket keeps; None if the store does not say."""
+        if not self.address.startswith("s3:"):
+            return None
+        bucket, _, prefix = self._path.partition("/")
+
+        def count(files: Any, _: str) -> int:
+            number, after = 0, dict[str, str]()
+            while True:
+                said = files.call_s3("list_object_versions", Bucket=bucket, Prefix=f"{prefix}/", **after)
+                number += sum(not one["IsLatest"] for one in said.get("Versions", ()))
+                if not said.get("IsTruncated"):
+                    return number
+                after = {"KeyMarker": said["NextKeyMarker"], "VersionIdMarker": said["NextVersionIdMarker"]}
+
+        try:
+            return self._tried("list the versions of", "", count)
+        except (DataError, OSError):
+            return None
+
     @property
     def _path(self) -> str:
         return self.address.partition("://")[2]
@@ -145,8 +179,11 @@ class Objects:
         options: dict[str, Any] = {"use_listings_cache": False}
         if scheme == "s3":
             options |= {"config_kwargs": S3_CONFIG, **({"endpoint_url": self.endpoint} if self.endpoint else {})}
-        files = fsspec.filesystem(scheme, **options)
-        files.retries = 1  # of s3fs, which would try again without a word
+        if scheme == "gs":  # the other class asks for the kind of the bucket, by another protocol, each time
+            files = importlib.import_module("gcsfs.core").GCSFileSystem(**options)
+        else:
+            files = fsspec.filesystem(scheme, **options)
+        _try_once(files, scheme)
         return files
 
     def _tried(self, what: str, key: str, call: Callable[[Any, str], T]) -> T:
@@ -162,7 +199,7 @@ class Objects:
             except Exception as error:
                 if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
                     raise  # this machine's disk
-                said = masked(f"cannot {what} {key} ({type(error).__name__}: {error})")
+                said = masked(f"cannot {what} {key} ({type(error).__name__}: {_sentence_of(error)})")
                 if not _may_pass(error):
                     way_out = WAYS_OUT.get(_code_of(error), "")
                     raise DataError("; ".join(filter(None, (f"{self.address}: {said}", way_out)))) from None
@@ -172,6 +209,17 @@ class Objects:
                 log.warning("%s: %s; trying again in %g s", self.address, said, wait)
                 time.sleep(wait)
         raise AssertionError("the last try returns or raises")
+
+
+def _try_once(files: Any, scheme: str) -> None:
+    """Keep a file system's package from trying again without a word."""
+    if scheme == "s3":
+        files.retries = 1
+    elif scheme == "gs":
+        for name in ("_request", "_get_file_request", "_get_file_concurrent"):
+            setattr(files, name, partial(getattr(type(files), name).__wrapped__, files))
+    else:
+        files.service_client._config.retry_policy.total_retries = 0
 
 
 @contextmanager
@@ -188,7 +236,7 @@ def store_errors(address: str, *, reading: bool = False) -> Iterator[None]:
         packages = {cls.__module__.partition(".")[0] for cls in type(error).__mro__}
         if reading and not packages & _SPEAKERS:
             raise
-        missing = isinstance(error, FileNotFoundError) and _code_of(error) != "NoSuchBucket"
+        missing = isinstance(error, FileNotFoundError) and _code_of(error) not in _NO_BUCKET
         said = "nothing is there" if missing else f"the store cannot be read ({type(error).__name__}: {error})"
         raise DataError(masked(f"{address}: {said}")) from None
 
@@ -198,7 +246,7 @@ def _unless_missing(call: Callable[[Any, str], T]) -> Callable[[Any, str], T | N
         try:
             return call(files, path)
         except FileNotFoundError as error:
-            if _code_of(error) == "NoSuchBucket":
+            if _code_of(error) in _NO_BUCKET:
                 raise PermissionError(f"there is no bucket {path.partition('/')[0]}") from None
             return None
 
@@ -206,15 +254,34 @@ def _unless_missing(call: Callable[[Any, str], T]) -> Callable[[Any, str], T | N
 
 
 def _code_of(error: BaseException) -> str:
-    """Return the code of S3's own answer behind an error; empty if there is none."""
-    said = getattr(error.__cause__, "response", None)
-    return str(said.get("Error", {}).get("Code", "")) if isinstance(said, dict) else ""
+    """Return the code of the store's own answer behind an error; empty if there is none."""
+    if str(error).startswith("Forbidden:"):  # of gcsfs
+        return "403"
+    for one in filter(None, (error, error.__cause__)):
+        said = getattr(one, "response", None)  # of S3
+        code = said.get("Error", {}).get("Code") if isinstance(said, dict) else None
+        if code := code or getattr(one, "error_code", None) or _status_of(one):
+            return str(getattr(code, "value", code))
+    return ""
+
+
+def _status_of(error: BaseException) -> str:
+    """Return the status of HTTP that Azure's or Google's package tells of its answer; empty if it tells none."""
+    of_google = getattr(error, "code", "") if type(error).__name__ == "HttpError" else ""
+    return str(getattr(error, "status_code", None) or of_google or "")
+
+
+def _sentence_of(error: BaseException) -> str:
+    """Return what an error says on one line, without what Azure's says about the request."""
+    return " ".join(str(error).partition("\nRequestId:")[0].split())
 
 
 def _may_pass(error: Exception) -> bool:
     """Whether the same request may succeed later: the store was busy, or the connection failed."""
     names = {cls.__name__ for cls in type(error).__mro__}
+    if (status := _status_of(error)).isdigit():
+        return int(status) in (408, 429) or int(status) >= 500
     if isinstance(error, OSError):
-        refused = isinstance(error, (FileNotFoundError, FileExistsError, PermissionError))
+        refused = isinstance(error, (FileNotFoundError, FileExistsError, PermissionError)) or _code_of(error) == "403"
         return not refused and error.errno not in _GIVEN_UP and not names & _REFUSED
     return bool(names & _PASSING) and not names & _REFUSED

@@ -8,6 +8,7 @@ written to the store; a file that is needed and not here is brought from it. Key
     ASSET/FINGERPRINT/files/SHA256              files by their checksum, so no writer overwrites another one's
     ASSET/FINGERPRINT/ranks/PHASE/00000.json    completion marks of ranks, and claims on them, until the commit
     ASSET/FINGERPRINT/written/…                 what a job writes while it runs (`written_lines`)
+    takedowns/…                                 what takedowns remember (`stored_takedowns`)
 
 Nothing is believed because the store says it: records and marks have checksums of their own, and a file is read against
 the checksum in its record.
@@ -20,6 +21,7 @@ import json
 import logging
 import os
 import re
+from base64 import b64decode
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -37,7 +39,9 @@ from training.contract.files.writing import Unsealed, read_sealed, temporary_for
 log = logging.getLogger(__name__)
 
 STORE_FILE = "store.json"
+ERASED_FILE = "erased.json"  # as in training.contract.files.erased
 RECORD, RECORDS, REFERENCES, MARKS, WRITTEN = "artifact.json", "records", "refs", "ranks", "written"
+ERASED = "takedowns/erased"  # lists of erased files, as in the folder of each artifact: ASSET/FINGERPRINT.json
 THREADS = 16
 _FINGERPRINT = re.compile("[0-9a-f]+")
 _KEY_OF_RECORD = re.compile(rf"{RECORDS}/(?P<asset>\w+)/(?P<fingerprint>[0-9a-f]+)\.json")
@@ -61,8 +65,9 @@ class StoredRoot:
         return f"{RECORDS}/{self.key(folder)}.json"
 
     def key_of_file(self, path: Path, sha256: str) -> str:
-        """Return the key of an artifact's file with this checksum."""
-        return "/".join((*path.relative_to(self.folder).parts[:2], "files", sha256))
+        """Return the key of an artifact's file with this checksum, which its folder's new name does not change."""
+        asset, name = path.relative_to(self.folder).parts[:2]
+        return f"{asset}/{name.partition('.')[0]}/files/{sha256}"
 
 
 @lru_cache(maxsize=4096)  # else every missing artifact of a plain folder would ask for this file up to `/`
@@ -124,8 +129,30 @@ def bring(path: Path, sha256: str) -> bool:
 
 
 def is_here(path: Path, sha256: str) -> bool:
-    """Whether an artifact's file with this checksum is here; it is brought if its root's store has it."""
-    return path.exists() or bring(path, sha256)
+    """Whether an artifact's file with this checksum is here; it is brought if its root's store has it.
+
+    Of a file that takedowns have overwritten, the store has what the last one made of it.
+    """
+    if path.exists():
+        return True
+    if (root := stored_root(path.parent)) is None:
+        return False
+    folder = root.folder.joinpath(*path.relative_to(root.folder).parts[:2])
+    known = states_now(folder, {"path": path.relative_to(folder).as_posix(), "sha256": sha256})
+    return any(bring(path, one["sha256"]) for one in known)
+
+
+def states_now(folder: Path, entry: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the entries to which an artifact's file may answer, what the last takedown made of it first.
+
+    If the list of erased files is damaged, which others tell, it is the given entry alone.
+    """
+    from training.contract.files.erased import states_of
+
+    try:
+        return states_of(folder, entry)[::-1]
+    except Unsealed:
+        return [dict(entry)]
 
 
 def bring_record(folder: Path) -> bool:
@@ -138,9 +165,17 @@ def bring_record(folder: Path) -> bool:
         return False
     if os.path.lexists(folder / RECORD):
         log.warning("%s was not what was written; it is replaced from %s", folder / RECORD, root.objects.address)
+    bring_erased_list(folder)
     for name in ("artifact.copy.json", RECORD):
-        _write(folder / name, data)
+        write_bytes(folder / name, data)
     return True
+
+
+def bring_erased_list(folder: Path) -> None:
+    """Write the store's list of what takedowns erased in an artifact beside its record, if there is one."""
+    root = stored_root(folder)
+    if root is not None and (there := root.folder / ERASED / f"{root.key(folder)}.json").exists():
+        write_bytes(folder / ERASED_FILE, there.read_bytes())
 
 
 def bring_records(root_folder: Path) -> None:
@@ -188,7 +223,8 @@ def _fingerprint_in(reference: Path) -> str:
     return said if _FINGERPRINT.fullmatch(said) else "damaged"
 
 
-def _write(path: Path, data: bytes) -> None:
+def write_bytes(path: Path, data: bytes) -> None:
+    """Write a file whole or not at all."""
     with written(path) as stream:
         stream.write(data)
 
@@ -198,24 +234,32 @@ def _is_small(key: str) -> bool:
     return key.endswith(".json") and not {"", ".", ".."} & {*key.split("/")}
 
 
+def is_copy(path: Path, said: Mapping[str, Any]) -> bool:
+    """Whether a file here is a copy of an object of which a list says this.
+
+    Stores say the MD5 of an object that was written in one piece; of another one, the object is read again.
+    """
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        return False
+    digest = hashlib.md5(data, usedforsecurity=False).digest()
+    of_azure = (said.get("content_settings") or {}).get("content_md5") or b""
+    of_google = b64decode(said.get("md5Hash", ""))
+    of_s3 = str(said.get("ETag", "")).strip('"')
+    return digest.hex() == of_s3 or digest in (bytes(of_azure), of_google)
+
+
 def _bring_changed(root: StoredRoot, prefix: str) -> list[str]:
     """Bring the small objects under `prefix` that differ from what is here; return their keys."""
-
-    def is_here(key: str, said: Mapping[str, Any]) -> bool:
-        """S3's tag of an object that was written in one piece is its MD5; where it is not, the object is read again."""
-        try:
-            data = (root.folder / key).read_bytes()
-        except FileNotFoundError:
-            return False
-        return hashlib.md5(data, usedforsecurity=False).hexdigest() == str(said.get("ETag", "")).strip('"')
 
     def bring_one(key: str) -> None:
         data = root.objects.get(key)
         if data is not None:
-            _write(root.folder / key, data)
+            write_bytes(root.folder / key, data)
 
     there = root.objects.listed(prefix).items()
-    changed = [key for key, said in there if _is_small(key) and not is_here(key, said)]
+    changed = [key for key, said in there if _is_small(key) and not is_copy(root.folder / key, said)]
     with ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(bring_one, changed))
     return changed
@@ -228,7 +272,8 @@ def store_files(folder: Path, entries: Iterable[Mapping[str, Any]], *, asks: boo
     """Write an artifact's files, given by their manifest entries, into the store; with `asks`, only what it lacks."""
     if (root := stored_root(folder)) is None:
         return
-    wanted = {root.key_of_file(folder / one["path"], one["sha256"]): folder / one["path"] for one in entries}
+    now = [states_now(folder, one)[0] for one in entries]
+    wanted = {root.key_of_file(folder / one["path"], one["sha256"]): folder / one["path"] for one in now}
     known = root.objects.listed(f"{root.key(folder)}/files") if wanted and asks else {}
     new = [(key, path) for key, path in wanted.items() if known.get(key, {}).get("size") != path.stat().st_size]
     with ThreadPoolExecutor(THREADS) as pool:
@@ -300,7 +345,8 @@ def not_stored(folder: Path, entries: Iterable[Mapping[str, Any]]) -> list[str]:
     if (root := stored_root(folder)) is None:
         return []
     known = root.objects.listed(f"{root.key(folder)}/files")
-    keys = [(root.key_of_file(folder / one["path"], one["sha256"]), one) for one in entries]
+    now = [states_now(folder, one)[0] for one in entries]
+    keys = [(root.key_of_file(folder / one["path"], one["sha256"]), one) for one in now]
     return [
         f"{root.objects.address}/{key}: {one['path']} is missing or of another size there"
         for key, one in keys

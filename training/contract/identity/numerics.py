@@ -87,6 +87,20 @@ def note(job: Job, work: Work, *, rank: int = 0, any_processes: bool = False, pr
     write_json(folder / f"{rank:05d}-{attempt:05d}.json", now)
 
 
+def note_begin(work: Work, step: int, made_in: Numerics | None) -> None:
+    """Record that this attempt begins after `step` with what a training in the class `made_in` had by then.
+
+    None means that the class is not known; then nothing is recorded of it.
+    """
+    folder = work.scratch / NOTES_FOLDER
+    own = sorted(folder.glob("00000-*.json"))[-1]
+    now = json.loads(own.read_text("utf-8"))
+    if made_in is None or made_in == now["class"]:
+        return
+    write_json(own, now | {"class": made_in})
+    write_json(folder / f"00000-{int(own.stem.partition('-')[2]) + 1:05d}.json", now | {"step": step})
+
+
 # The class
 
 

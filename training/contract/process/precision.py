@@ -10,19 +10,26 @@ from training.contract.process.device_kind import kind_of
 DTYPES = {"bf16": torch.bfloat16, "fp32": torch.float32, "fp8": torch.bfloat16}
 
 INSTEAD = (
-    "precision: bf16 is computed in fp32 here, because this processor has no fast products in bf16 (they need AVX-512,"
-    " AMX or Arm's bf16); weights are fp32 in any case"
+    "precision: bf16 is computed in fp32 here, because this processor has no fast products in bf16 (they need the"
+    " instructions avx512_bf16 or amx_bf16, or Arm's bf16); weights are fp32 in any case"
 )
+
+# Of x86 processors; without one, oneDNN calls bf16 supported wherever there is AVX-512, and converts every number.
+INSTRUCTIONS = ("avx512_bf16", "amx_bf16")
 
 
 def lacks_bf16(device: torch.device) -> bool:
     """Whether torch has no fast matrix product in bf16 for this device.
 
-    torch then multiplies number by number: on a processor with AVX2 alone, bf16 took 13 times as long as fp32.
+    torch then multiplies number by number: with AVX2 alone, bf16 took 13 times as long as fp32, and with AVX-512 five
+    times (docs/log/numerics.md).
     """
     if kind_of(device) != "cpu":
         return False
-    return not (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported())
+    if not (torch.backends.mkldnn.is_available() and torch.ops.mkldnn._is_mkldnn_bf16_supported()):
+        return True
+    has = torch.cpu.get_capabilities()
+    return has["architecture"] == "x86_64" and not any(has[name] for name in INSTRUCTIONS)
 
 
 def replaced_here(precision: str, device: torch.device) -> str:

@@ -109,7 +109,7 @@ def _commit_part(
     write_job(job, folder / "job.json")
     started, before, own = time.monotonic(), cpu_seconds(), work_in(folder)
     try:
-        outcome = with_numerics(job, stage, make(own), work)
+        outcome = with_numerics(job, stage, with_balance(job, stage, make(own)), work)
     finally:
         own.progress.close()
     files, beside = artifact.manifest(folder, outcome.files, {}), artifact.keep(folder, outcome.beside, {})

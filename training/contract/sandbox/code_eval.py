@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from training.contract.sandbox.judged import Program, Verdict, judged, pass_at_k
 
 NAME = "code_eval"
+Judge = Callable[[list[Program]], Sequence[Verdict]]
 
 
 class CodeEval:
@@ -25,10 +26,10 @@ class CodeEval:
         """Return the program to judge. What was shown counts where the program begins with it."""
         return Program(code=code, test=test, given=given if code.startswith(given) else "")
 
-    def judge_ahead(self, programs: Iterable[Program]) -> None:
+    def judge_ahead(self, programs: Iterable[Program], judge: Judge = judged) -> None:
         """Judge all programs side by side, in place of one after the other when they are scored."""
         new = list(dict.fromkeys(programs))
-        self.known = dict(zip(new, judged(new), strict=True))
+        self.known = dict(zip(new, judge(new), strict=True))
 
     def compute(
         self, *, references: Sequence[str], predictions: Sequence[Sequence[str]], k: Sequence[int] = (1, 10, 100)

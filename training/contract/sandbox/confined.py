@@ -19,7 +19,7 @@ import subprocess
 import sys
 import sysconfig
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import cache
@@ -33,6 +33,11 @@ _COMPILED = (candidate, nursery, plain)  # imported here, so that their bytecode
 HOME = "/python"  # where the interpreter stands inside
 NURSERY = "nursery"
 INSIDE = "training/contract/sandbox/inside"
+# With a first process of bubblewrap's between, nobody would wait for it: its processor time would be in no job's cost.
+NAMESPACES = (
+    *("--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534", "--hostname", "sandbox"),
+    *("--cap-drop", "ALL", "--new-session", "--die-with-parent", "--clearenv", "--as-pid-1"),
+)
 GIVE_UP_SECONDS = 20.0  # for the first process that is tried
 END_SECONDS = 5.0  # for a process to end by itself
 # The libraries that the interpreter and its extension modules map, as they say when all of them are loaded. Modules for
@@ -158,17 +163,27 @@ class Confined(Channel):
 class Nursery:
     """A confined process that starts others by forking, one at a time, each in a sandbox of its own.
 
-    So a program costs no start of an interpreter. See `inside/nursery.py`.
+    So a program costs no start of an interpreter. See `inside/nursery.py`. Programs can import what is `shown`, {place
+    below the folder of modules: path here}. `calls` are made once before all of them: module, function and arguments,
+    which must be nobody's but ours.
     """
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        *,
+        shown: Mapping[str, str] | None = None,
+        calls: Sequence[tuple[str, str, Sequence[object]]] = (),
+    ) -> None:
         self.limits = limits
-        start = json.dumps({"filter": filter_bytes().hex(), "scratch_bytes": limits.scratch_bytes})
+        start = json.dumps(
+            {"filter": filter_bytes().hex(), "scratch_bytes": limits.scratch_bytes, "calls": list(calls)}
+        )
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._control.settimeout(GIVE_UP_SECONDS)
         with theirs:
             self._process = subprocess.Popen(
-                command(NURSERY, limits),
+                command(NURSERY, limits, shown),
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.PIPE,
@@ -239,10 +254,11 @@ def _is_ready(descriptor: int, event: int, deadline: float) -> bool:
     return left > 0 and bool(poll.poll(left * 1000))
 
 
-def command(module: str, limits: Limits) -> list[str]:
+def command(module: str, limits: Limits, shown: Mapping[str, str] | None = None) -> list[str]:
     """Return the command of a confined process, without its filter of system calls.
 
-    The nursery has no filter, and may make namespaces and mount the folder that each of its programs can write in.
+    What is `shown` stands, read-only, where modules are looked for; see `Nursery`. The nursery has no filter, and may
+    make namespaces and mount the folder that each of its programs can write in.
     """
     if module == NURSERY:
         more = ("--cap-add", "CAP_SYS_ADMIN", "--dir", "/tmp")
@@ -250,9 +266,9 @@ def command(module: str, limits: Limits) -> list[str]:
         more = ("--size", str(limits.scratch_bytes), "--tmpfs", "/tmp")
     return [
         shutil.which("bwrap") or "bwrap",
-        *("--unshare-all", "--unshare-user", "--uid", "65534", "--gid", "65534", "--hostname", "sandbox"),
-        *("--cap-drop", "ALL", "--new-session", "--die-with-parent", "--clearenv"),
+        *NAMESPACES,
         *_files(),
+        *(part for place, path in (shown or {}).items() for part in ("--ro-bind", path, f"{HOME}/ours/{place}")),
         *("--dev-bind", "/dev/null", "/dev/null"),
         *(*more, "--chdir", "/tmp", "--remount-ro", "/"),
         *(part for name, value in _environment().items() for part in ("--setenv", name, value)),

@@ -11,16 +11,21 @@ import ast
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, closing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from math import comb
 from queue import Empty, SimpleQueue
-from typing import Any
+from typing import Any, TypeVar
 
 from training.contract.errors import DataError
 from training.contract.process.cores import available_cores
 from training.contract.sandbox.confined import Confined, Limits, Nursery, check_sandbox
+
+Given = TypeVar("Given")
+Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -67,14 +72,26 @@ def judged(programs: Iterable[Program], limits: Limits | None = None, *, at_once
     Raise DataError where nothing can be confined.
     """
     check_sandbox("a suite of programs")
-    queue = SimpleQueue[tuple[int, Program]]()
+    return side_by_side(programs, partial(_examiner, limits or Limits()), at_once=at_once)
+
+
+def side_by_side(
+    given: Iterable[Given],
+    worker: Callable[[], AbstractContextManager[Callable[[Given], Found]]],
+    *,
+    at_once: int | None = None,
+) -> list[Found]:
+    """Return what workers find for each of the given, in order; there are `at_once`, or as many as cores."""
+    queue = SimpleQueue[tuple[int, Given]]()
     number = 0
-    for number, program in enumerate(programs, start=1):
-        queue.put((number, program))
-    found = dict[int, Verdict]()
-    workers = max(1, min(at_once or available_cores(), number))
+    for number, one in enumerate(given, start=1):
+        queue.put((number, one))
+    if not number:
+        return []
+    found = dict[int, Found]()
+    workers = min(at_once or available_cores(), number)
     with ThreadPoolExecutor(workers) as pool:
-        for share in [pool.submit(_judge_all, queue, limits or Limits()) for _ in range(workers)]:
+        for share in [pool.submit(_all_of, queue, worker) for _ in range(workers)]:
             found |= share.result()
     return [found[place] for place in range(1, number + 1)]
 
@@ -84,17 +101,25 @@ def pass_at_k(num_samples: int, num_right: int, k: int) -> float:
     return 1.0 - comb(num_samples - num_right, k) / comb(num_samples, k)
 
 
-def _judge_all(queue: SimpleQueue[tuple[int, Program]], limits: Limits) -> dict[int, Verdict]:
-    """Judge programs of the queue until it is empty. One process for tests serves until a program outlasts it."""
-    found, examiner = dict[int, Verdict](), _Examiner(limits)
-    try:
+def _all_of(
+    queue: SimpleQueue[tuple[int, Given]], worker: Callable[[], AbstractContextManager[Callable[[Given], Found]]]
+) -> dict[int, Found]:
+    """Take from the queue until it is empty."""
+    found = dict[int, Found]()
+    with worker() as find:
         while True:
-            place, program = queue.get_nowait()
-            found[place] = examiner.verdict(program)
-    except Empty:
-        return found
-    finally:
-        examiner.close()
+            try:
+                place, one = queue.get_nowait()
+            except Empty:
+                return found
+            found[place] = find(one)
+
+
+@contextmanager
+def _examiner(limits: Limits) -> Iterator[Callable[[Program], Verdict]]:
+    """Context manager around what judges programs. One process for tests serves until a program outlasts it."""
+    with closing(_Examiner(limits)) as examiner:
+        yield examiner.verdict
 
 
 class _Examiner:
@@ -127,16 +152,16 @@ class _Examiner:
         start = {"program": program.code, **self._limits.as_settings()}
         self._nursery = nursery = self._nursery or Nursery(self._limits)
         with nursery.program() as candidate:
-            sent = candidate.send(_line(start), deadline)
+            sent = candidate.send(line_of(start), deadline)
             tests = self._ready(deadline)
-            if not (sent and tests.send(_line({"test": program.test, "prelude": program.given}), deadline)):
+            if not (sent and tests.send(line_of({"test": program.test, "prelude": program.given}), deadline)):
                 self._close_tests()
                 return Verdict(False, "the program does not start")
             while (said := tests.receive(deadline)) is not None:
                 message = json.loads(said)  # of the tests' side, which runs no word of the program
                 if "ask" not in message:
                     return Verdict(message["passed"] is True, message["why"])
-                asked = candidate.send(_line(message["ask"]), deadline)
+                asked = candidate.send(line_of(message["ask"]), deadline)
                 answer = candidate.receive(deadline) if asked else None
                 if answer is None:
                     late = f"no answer within {self._limits.wall_seconds:g} s"
@@ -153,17 +178,18 @@ class _Examiner:
     def _ready(self, deadline: float) -> Confined:
         if self._tests is None:
             self._tests = Confined("examiner", self._limits)
-            self._tests.send(_line(self._limits.as_settings(endless=True)), deadline)
+            self._tests.send(line_of(self._limits.as_settings(endless=True)), deadline)
         return self._tests
 
     def _gone(self, tests: Confined, why: str) -> Verdict:
         """Return the verdict on a program that gives no answer. The tests are told, and decide nothing."""
         until = time.monotonic() + 1.0
-        said = tests.receive(until) if tests.send(_line({"gone": True}), until) else None
+        said = tests.receive(until) if tests.send(line_of({"gone": True}), until) else None
         if said is None or "ask" in json.loads(said):  # it is still at work
             self._close_tests()
         return Verdict(False, f"the program gave no answer: {why}")
 
 
-def _line(message: Any) -> bytes:
+def line_of(message: Any) -> bytes:
+    """Return a message as a line of a channel."""
     return json.dumps(message).encode() + b"\n"

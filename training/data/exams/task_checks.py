@@ -7,6 +7,7 @@ import importlib.metadata
 import importlib.util
 import os
 import re
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -14,23 +15,30 @@ from pathlib import Path
 from typing import Any
 
 from training.contract.records import RecipeError, all_of
-from training.data.exams.generation import check_generation
+from training.contract.sandbox.answers import PACKAGES, STAND_INS, Function
+from training.data.exams.generation import PASS_AT, check_generation, check_repeats
 from training.data.exams.settings import BenchmarkRecipe
-from training.data.exams.task_files import _given, _metrics, check_own_task
+from training.data.exams.task_files import _given, _source, check_own_task
 
 NLTK_DATA = re.compile(rb"""nltk\.data\.find\(["']([\w/.-]+)["']\)""")
-EVALUATORS = (b"parse_expr(", b"parse_latex(", b" eval(", b"exec(")
+VERSIONS = re.compile(rb"""assert version\(["']([\w.-]+)["']\)\.startswith\(["']([\w.]+)["']\)""")
+EVALUATORS = frozenset(("eval", "exec", "__import__"))
+# sympy makes expressions of texts by Python's eval, and the others by sympy or by an evaluator of their own.
+EVALUATING_PACKAGES = frozenset(("sympy", "math_verify", "latex2sympy2", "latex2sympy2_extended", "numexpr", "asteval"))
 
 
 def check_suite(suite: BenchmarkRecipe) -> None:
     """Raise RecipeError with everything that stands against a suite's task."""
     whole = _fields(suite)
     fields = replace(suite, num_fewshot=0) if suite.is_task and _own_examples(suite, whole) else suite
+    if whole.get("unsafe_code") and PASS_AT.fullmatch((suite.metric or "").partition(",")[0]):  # of several programs
+        fields = replace(fields, metric=None)
     all_of(
         partial(check_own_task, fields),
         partial(check_confined, suite),
         partial(_check_installed, suite, whole),
         partial(check_generation, suite.name, whole),
+        partial(_check_repeats, suite, whole),
         partial(_check_examples, suite, whole),
     )
 
@@ -39,8 +47,8 @@ def check_confined(suite: BenchmarkRecipe) -> None:
     """Raise RecipeError if a suite's task would run what a model wrote in the process that scores it.
 
     On a machine without lm-eval nothing is known when the recipe is read, so the job that scores asks again. Programs
-    are judged in the sandbox if their task scores by `code_eval`. Functions of lm-eval's tasks are known by their
-    source; sympy's `parse_expr` and `parse_latex` evaluate the text as Python.
+    are judged in the sandbox if their task scores by `code_eval`, and answers if `process_results` evaluates them.
+    Functions of lm-eval's tasks that see answers are known by their source.
     """
     whole = _fields(suite)
     sources = list(_sources(whole))
@@ -48,11 +56,36 @@ def check_confined(suite: BenchmarkRecipe) -> None:
         raise RecipeError(
             f"{suite.name}: task={suite.task!r} runs code that the model writes outside the sandbox; take another suite"
         )
-    if any(evaluator in source for source in sources for evaluator in EVALUATORS):
+    confined = confined_function(suite)
+    sources = list(_sources(whole | ({"process_results": None} if confined else {})))
+    if by := sorted({name for source in sources for name in _evaluators(source)}):
         raise RecipeError(
-            f"{suite.name}: task={suite.task!r} hands the model's answer to Python's eval, outside the sandbox; take"
-            " another suite"
+            f"{suite.name}: task={suite.task!r} scores answers by code that evaluates texts ({', '.join(by)}), outside"
+            " the sandbox; take another suite"
         )
+    if confined and (lacking := sorted(_lacking(map(Path, confined.files.values())))):
+        raise RecipeError(
+            f"{suite.name}: task={suite.task!r} scores answers by code that evaluates texts and needs"
+            f" {', '.join(lacking)}, which the sandbox lacks; take another suite"
+        )
+
+
+def confined_function(suite: BenchmarkRecipe) -> Function | None:
+    """Return the function that scores a suite's answers if it evaluates texts, and so is called in the sandbox."""
+    named, root = _fields(suite).get("process_results"), _source("")
+    files = _modules(_texts_in(named))
+    if not isinstance(named, str) or root is None or not all(file.is_relative_to(root) for file in files):
+        return None
+    if not any(_evaluators(file.read_bytes()) for file in files):
+        return None
+    places = {file.relative_to(root.parent).as_posix(): str(file) for file in files}
+    module = next(iter(places)).removesuffix(".py").replace("/", ".")
+    return Function(module=module, name=named.rpartition(".")[2], files=places)
+
+
+def runs_programs(suite: BenchmarkRecipe) -> bool:
+    """Whether a suite's task runs programs that the model writes."""
+    return bool(_fields(suite).get("unsafe_code"))
 
 
 def _fields(suite: BenchmarkRecipe) -> dict[str, Any]:
@@ -66,6 +99,11 @@ def _own_examples(suite: BenchmarkRecipe, whole: Mapping[str, Any]) -> Any:
     return own.get("samples") if isinstance(own, dict) and not suite.fewshot_uri else None
 
 
+def _check_repeats(suite: BenchmarkRecipe, whole: Mapping[str, Any]) -> None:
+    if suite.is_task and _given(suite)[0] is not None:  # else the task's own settings are not known on this machine
+        check_repeats(suite.name, whole, metric=suite.metric)
+
+
 def _check_examples(suite: BenchmarkRecipe, whole: Mapping[str, Any]) -> None:
     own, samples = whole.get("fewshot_config"), _own_examples(suite, whole)
     if own is not None and not isinstance(own, dict):
@@ -76,12 +114,40 @@ def _check_examples(suite: BenchmarkRecipe, whole: Mapping[str, Any]) -> None:
 
 
 def _sources(config: Mapping[str, Any]) -> Iterator[bytes]:
-    """Yield the source of each module of lm-eval whose function sees answers, and of those beside it that it names."""
-    return map(Path.read_bytes, _modules([config.get("process_results"), *_metrics(config)]))
+    """Yield the source of each module of lm-eval whose function sees answers, and of those that it imports."""
+    named = [config.get(name) for name in ("process_results", "metric_list", "filter_list")]
+    return map(Path.read_bytes, _modules(_texts_in(named)))
+
+
+def _evaluators(source: bytes) -> set[str]:
+    """Return what in a module's source evaluates texts as code: functions of Python, and packages that it imports."""
+    found = set[str]()
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.Name) and node.id in EVALUATORS:
+            found.add(node.id)
+        names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+        names += [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level else []
+        found |= EVALUATING_PACKAGES & {name.partition(".")[0] for name in names}
+    return found
+
+
+def _lacking(files: Iterable[Path]) -> set[str]:
+    """Return the packages that modules import anywhere and the sandbox lacks, and what starts processes."""
+    names = set[str]()
+    for file in files:
+        found: list[ast.AST] = [ast.parse(file.read_bytes())]
+        for node in found:  # the list grows during the loop
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING":
+                continue
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                names |= set(_imported([node]))
+            found += ast.iter_child_nodes(node)
+    known = sys.stdlib_module_names - {"subprocess", "multiprocessing"} | {*PACKAGES, *STAND_INS, "lm_eval"}
+    return names - known
 
 
 def _modules(named: Iterable[Any]) -> list[Path]:
-    """Return the files of the functions of lm-eval's tasks that are named, and of all modules beside that they import.
+    """Return the files of the functions of lm-eval's tasks that are named, and of those of tasks that they import.
 
     A function is named by the path of its module's file with its own name in place of the suffix.
     """
@@ -92,7 +158,21 @@ def _modules(named: Iterable[Any]) -> list[Path]:
         for other in sorted(path.parent.glob("*.py")):
             if other not in found and re.search(rb"import.*\b%s\b|\b%s import" % ((other.stem.encode(),) * 2), source):
                 found.append(other)
+        found += [other for other in _of_tasks(source) if other not in found]
     return found
+
+
+def _of_tasks(source: bytes) -> Iterator[Path]:
+    """Yield the files of the modules of lm-eval's tasks that a module's source imports by their whole name."""
+    root = _source("")
+    if root is None:
+        return
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lm_eval.tasks."):
+            place = root.joinpath(*(node.module or "").split(".")[1:])
+            names = ("__init__", *(one.name for one in node.names))
+            places = (place.with_suffix(".py"), *(place / f"{name}.py" for name in names))
+            yield from (one for one in places if one.is_file())
 
 
 def _check_installed(suite: BenchmarkRecipe, whole: Mapping[str, Any]) -> None:
@@ -104,6 +184,12 @@ def _check_installed(suite: BenchmarkRecipe, whole: Mapping[str, Any]) -> None:
             f"{suite.name}: task={suite.task!r} imports {', '.join(lacking)}; install what has them:"
             f" pip install {_extra_with(lacking) or ' '.join(lacking)}"
         )
+    for name, wanted in dict.fromkeys(one for path in modules for one in VERSIONS.findall(path.read_bytes())):
+        if not (found := importlib.metadata.version(name.decode())).startswith(wanted.decode()):
+            raise RecipeError(
+                f"{suite.name}: task={suite.task!r} needs {name.decode()} {wanted.decode()}, and {found} is installed;"
+                f" pip install {_extra_with([name.decode()]) or name.decode() + '==' + wanted.decode()}"
+            )
     wanted = {one.decode() for path in modules for one in NLTK_DATA.findall(path.read_bytes())}
     if lacking := sorted(one for one in wanted if not _is_in_nltk(one)):
         raise RecipeError(

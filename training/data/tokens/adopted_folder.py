@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,11 +13,13 @@ from training.contract.job import DataError
 from training.contract.records import RecipeError
 from training.data.sources import DATA_VARIABLE, is_remote, resolve
 
+KEPT = re.compile(r"[^/@]+@(([a-z_]+-)?(step|epoch)-[0-9]+|average)")  # the name of a kept step, or of their average
 TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "config.json")
 
 
 def folder_of(model: str, *, field: str = "model") -> Path:
     """Return the absolute path of the folder in a field of `adopt`. Raise DataError for an address elsewhere."""
+    check_no_kept_step(model, field)
     if "://" in model and not model.startswith(("data://", "file://")):
         raise DataError(
             f"adopt.{field}: {model}: a {field} is adopted from a folder; fetch it first: hf download NAME --local-dir"
@@ -25,6 +28,14 @@ def folder_of(model: str, *, field: str = "model") -> Path:
     location = resolve(model)
     assert not is_remote(location)
     return Path(location).expanduser().resolve()
+
+
+def check_no_kept_step(model: str, field: str) -> None:
+    """Raise RecipeError for the name of a kept step, which is adopted from its export."""
+    if KEPT.fullmatch(model) and not os.path.exists(model):
+        raise RecipeError(
+            f"adopt.{field}: {model}: a {field} is adopted from a folder; `pedigree export {model} FOLDER` writes one"
+        )
 
 
 def folder_here(place: str, *, field: str) -> Path | None:

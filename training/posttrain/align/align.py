@@ -33,15 +33,18 @@ def run(job: Job, work: Work) -> Outcome:
     tokenizer = load_tokenizer(sft, chat)
     pairs = read_pairs(job.input_of("preference_data"), chat, max_length=recipe.max_length, where="align")
     given = {"recipe": recipe, "chat": chat, "tokenizer": tokenizer, "pairs": pairs, "sft_model": sft}
-    trained = _trained(Alignment(job=job, work=work, **given))
-    files = save_model(trained.model, tokenizer, chat, work.path)
-    return Outcome(
-        files=(*files, *trained.files),
-        counts=trained.counts,
-        metrics=trained.metrics,
-        gates=trained.gates,
-        notes={**trained.notes, "method": recipe.method, "chat_template_digest": template_digest(chat.template)},
-    )
+
+    def finished(trained: Trained, own: Work) -> Outcome:
+        files = save_model(trained.model, tokenizer, chat, own.path)
+        return Outcome(
+            files=(*files, *trained.files),
+            counts=trained.counts,
+            metrics=trained.metrics,
+            gates=trained.gates,
+            notes={**trained.notes, "method": recipe.method, "chat_template_digest": template_digest(chat.template)},
+        )
+
+    return finished(_trained(Alignment(job=job, work=work, finished=finished, **given)), work)
 
 
 def _trained(given: Alignment) -> Trained:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from training.contract.job import Counts, Gate, Job, Work
+from training.contract.job import Counts, Gate, Job, Outcome, Work
 from training.generate.turns import Chat
 from training.posttrain.align.settings import AlignRecipe
 from training.posttrain.preferences.pairs import Pairs
+from training.posttrain.trainer.kept import KeptModels
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -23,11 +26,26 @@ class Alignment:
     tokenizer: Any
     pairs: Pairs
     sft_model: Path  # the folder of the SFT model, with which training begins
+    finished: Callable[[Trained, Work], Outcome] | None = None  # writes a result; None: nobody keeps steps
 
     @property
     def settings(self) -> Any:
         """The settings of a method from outside, as its record."""
         return self.recipe.own_settings
+
+    def kept(self, made: Callable[[Work], Trained], steps_per_epoch: Fraction) -> KeptModels | None:
+        """Return what is kept of the training, given a function that makes the result as it is now.
+
+        The result is None if nobody can keep a step.
+        """
+        if (finished := self.finished) is None:
+            return None
+        return KeptModels(
+            job=self.job,
+            work=self.work,
+            made=lambda own: finished(made(own), own),
+            steps_per_epoch=steps_per_epoch,
+        )
 
     @property
     def shard(self) -> int:

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from fractions import Fraction
 from typing import Any, TypeVar
 
 from datasets import Dataset
 from trl.trainer import dpo_trainer
 from trl.trainer.dpo_config import DPOConfig
 
-from training.contract.job import Counts, Gate
+from training.contract.job import Counts, Gate, Work
 from training.generate.passes.pass_rows import MERGED_ROWS
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.initial_loss import Start, start_of
@@ -67,43 +68,54 @@ def train_on_pairs(given: Alignment, *, loss: Mapping[str, Any], start_gate: Sta
 def train_trainer(given: Alignment, trainer: Any, start_gate: Callable[[Start], Gate]) -> Trained:
     """Train with a trainer of `pairs_trainer`, and judge its start."""
     rows = [given.pairs.train_rows[i] for i in pairs_order(given)]
-    return train_from_start(given, trainer, start_gate, given.pairs.counts, rows)
+    return train_from_start(given, trainer, start_gate, given.pairs.counts, rows, epoch_rows=len(given.pairs.train))
 
 
 def train_from_start(
-    given: Alignment, trainer: Any, start_gate: Callable[[Start], Gate], counts: Counts, ordered: Sequence[Row]
+    given: Alignment,
+    trainer: Any,
+    start_gate: Callable[[Start], Gate],
+    counts: Counts,
+    ordered: Sequence[Row],
+    *,
+    epoch_rows: int,
 ) -> Trained:
     """Train with one of TRL's trainers that has a reference, and judge its start.
 
-    `ordered` are the rows of preference data as the trainer reads them.
+    `ordered` are the rows of preference data as the trainer reads them, `epoch_rows` those of one epoch.
     """
     reporter = Reporter(given.work, checkpoint_seconds=given.job.run.checkpoint_seconds)
     start = start_of(trainer)
+
+    def result(work: Work) -> Trained:
+        device = next(trainer.model.parameters()).device
+        rows = [pair.prompt_ids + pair.chosen_ids for pair in given.pairs.train[:MERGED_ROWS]]
+        made = merged(trainer, right_padded(rows, given.chat.pad_id, device), work.path)
+        first, last = window_means(reporter.losses) if reporter.losses else (math.nan, math.nan)
+        accuracies = [numbers["rewards_accuracies"] for numbers in reporter.logged if "rewards_accuracies" in numbers]
+        margins = [numbers["rewards_margins"] for numbers in reporter.logged if "rewards_margins" in numbers]
+        return Trained(
+            model=made.model,
+            files=made.files,
+            counts=counts,
+            metrics={
+                "start_loss": start.loss,
+                "loss_first": first,
+                "loss_last": last,
+                **({"implicit_reward_accuracy_last": window_means(accuracies)[1]} if accuracies else {}),
+                **({"implicit_reward_margin_last": window_means(margins)[1]} if margins and not accuracies else {}),
+                "steps": trainer.state.global_step,
+            },
+            gates=(start_gate(start), finite_gate(reporter.losses), *made.gates),
+            notes={
+                **said_of(trainer.model),
+                **rows_read(ordered, steps=trainer.state.global_step, batch_size=given.recipe.batch_size),
+            },
+        )
+
+    reporter.kept = given.kept(result, Fraction(epoch_rows, given.recipe.batch_size))
     fit(trainer, reporter, given.recipe)
-    device = next(trainer.model.parameters()).device
-    rows = [pair.prompt_ids + pair.chosen_ids for pair in given.pairs.train[:MERGED_ROWS]]
-    made = merged(trainer, right_padded(rows, given.chat.pad_id, device), given.work.path)
-    first, last = window_means(reporter.losses) if reporter.losses else (math.nan, math.nan)
-    accuracies = [numbers["rewards_accuracies"] for numbers in reporter.logged if "rewards_accuracies" in numbers]
-    margins = [numbers["rewards_margins"] for numbers in reporter.logged if "rewards_margins" in numbers]
-    return Trained(
-        model=made.model,
-        files=made.files,
-        counts=counts,
-        metrics={
-            "start_loss": start.loss,
-            "loss_first": first,
-            "loss_last": last,
-            **({"implicit_reward_accuracy_last": window_means(accuracies)[1]} if accuracies else {}),
-            **({"implicit_reward_margin_last": window_means(margins)[1]} if margins and not accuracies else {}),
-            "steps": trainer.state.global_step,
-        },
-        gates=(start_gate(start), finite_gate(reporter.losses), *made.gates),
-        notes={
-            **said_of(trainer.model),
-            **rows_read(ordered, steps=trainer.state.global_step, batch_size=given.recipe.batch_size),
-        },
-    )
+    return result(given.work)
 
 
 def pairs_order(given: Alignment) -> list[int]:

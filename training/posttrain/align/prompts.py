@@ -35,8 +35,7 @@ def as_text(prompt: list[Message]) -> str:
 
 def check_usable(recipe: AlignRecipe, usable: Iterable[Row]) -> None:
     """Raise DataError if none of the prompts given is usable, or none has an answer although a reward needs one."""
-    parts = recipe.reward_parts
-    checking = [name for name in recipe.reward_weights if name == RIGHT_ANSWER or _needs_right(recipe, name)]
+    parts, checking = recipe.reward_parts, needing_right(recipe)
     is_any = False
     for row in usable:
         is_any = True
@@ -54,9 +53,12 @@ def check_usable(recipe: AlignRecipe, usable: Iterable[Row]) -> None:
     )
 
 
-def _needs_right(recipe: AlignRecipe, name: str) -> bool:
+def needing_right(recipe: AlignRecipe) -> list[str]:
+    """Return the names of the rewards that need the right answer to a prompt."""
     parts = recipe.reward_parts
-    return name in parts and parts[name].needs_right
+    return [
+        name for name in recipe.reward_weights if name == RIGHT_ANSWER or (name in parts and parts[name].needs_right)
+    ]
 
 
 def _check_prompts(recipe: Recipe, made: Made) -> None:

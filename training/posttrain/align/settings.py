@@ -11,11 +11,13 @@ from training.contract.records import RecipeError, Uri, check_above_zero
 from training.posttrain.adapter_settings import can_be_spread
 from training.posttrain.align.losses import check_losses
 from training.posttrain.align.method import KIND, Method, method_names, method_of, outside_method, sampling_methods
+from training.posttrain.align.watch_settings import AlignWatchRecipe
 from training.posttrain.rewards import REWARDS
 from training.posttrain.scoring import KIND as REWARD_KIND
 from training.posttrain.scoring import LEARNED, MODELLED, RIGHT_ANSWER, Reward, outside_reward
 from training.posttrain.source_settings import PromptColumns
 from training.pretrain.optim.settings import Schedule, check_schedule
+from training.pretrain.watch.steps_settings import KeptEpochsRecipe
 
 KNOWN_REWARDS = (*REWARDS, *MODELLED)
 # Fields of TRL with which transformers draws the answers by itself, and those that need the whole model beside them.
@@ -52,6 +54,8 @@ class AlignRecipe:
     trl: dict[str, Any] = field(default_factory=dict)
     rewards: dict[str, float] = field(default_factory=dict)  # RL: weights by name; empty: by verifiable_reward_weight
     parts: dict[str, dict[str, Any]] = field(default_factory=dict)  # of method and rewards: `from` and settings
+    watch: AlignWatchRecipe = field(default_factory=AlignWatchRecipe)
+    keep: KeptEpochsRecipe = field(default_factory=KeptEpochsRecipe)
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -71,11 +75,24 @@ class AlignRecipe:
             check_losses(self.trl)
         if not 0 <= self.verifiable_reward_weight <= 1:
             raise RecipeError(f"align.verifiable_reward_weight={self.verifiable_reward_weight} must be between 0 and 1")
+        if self.kept and self.method not in method_names():
+            raise RecipeError(f"align.keep: method {self.method} is from outside and ends by itself; keep no step")
+        if self.kept and self.watch.stops:
+            raise RecipeError(
+                "align.keep: not with align.watch.proxy_up_truth_down: stop, because nobody knows which steps will be"
+                " reached"
+            )
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The steps or epochs after which the model is kept, such as `epoch-1`, in training order."""
+        return self.keep.kept("align.keep", epochs=self.epochs, max_steps=self.max_steps)
 
     @property
     def without_prompts(self) -> AlignRecipe:
-        """The settings without those that an artifact of prompts is made by."""
-        return replace(self, prompts=None, prompt_columns=PromptColumns())
+        """The settings of the training, without those of an artifact of prompts, what is watched and what is kept."""
+        plain = {"watch": AlignWatchRecipe(), "keep": KeptEpochsRecipe()}
+        return replace(self, prompts=None, prompt_columns=PromptColumns(), **plain)
 
     @property
     def can_be_spread(self) -> bool:
@@ -146,6 +163,11 @@ class AlignRecipe:
                     f"align.{name}={getattr(self, name)!r} has no effect with method {self.method};"
                     f" remove it, or use {' or '.join(sampling_methods())}"
                 )
+        if self.watch.every is not None:
+            raise RecipeError(
+                f"align.watch.every={self.watch.every}: method {self.method} learns from no reward that could be"
+                f" watched; null is right, or method {' or '.join(sampling_methods())}"
+            )
         if not self.beta > 0:
             raise RecipeError(f"align.beta={self.beta}; method {self.method} needs one above 0")
 
@@ -154,4 +176,9 @@ class AlignRecipe:
             raise RecipeError(
                 f"align.batch_size={self.batch_size} answers a step,"
                 f" not a multiple of num_generations={self.num_generations}"
+            )
+        if self.watch.every is not None and (otherwise := sorted(GENERATES_OTHERWISE & self.trl.keys())):
+            raise RecipeError(
+                f"align.watch.every={self.watch.every}: answers that TRL draws by itself cannot be watched; remove"
+                f" align.trl.{otherwise[0]}, or set every to null"
             )

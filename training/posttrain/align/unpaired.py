@@ -68,7 +68,9 @@ def train_on_answers(given: Alignment, *, start_gate: Callable[[Start, float, st
     loss = recipe.trl.get("loss_type", ESTIMATES_DIVERGENCE)
     trainer = answers_trainer(given, ordered, loss)
     rows = [answer.row for answer in ordered]
-    return train_from_start(given, trainer, lambda start: start_gate(start, expected, loss), counts, rows)
+    return train_from_start(
+        given, trainer, lambda start: start_gate(start, expected, loss), counts, rows, epoch_rows=len(answers)
+    )
 
 
 def answers_trainer(given: Alignment, answers: Sequence[EncodedAnswer], loss: str) -> _TokenizedKTOTrainer:

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 REWARD = Stage(
     name="reward",
-    version="16",
+    version="17",
     module="training.posttrain.reward.reward",
     libraries=("torch", "transformers", "trl", "peft"),
     kinds=("trl", "safetensors"),

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from training.contract.records import RecipeError
 from training.posttrain.adapter_settings import can_be_spread
 from training.posttrain.source_settings import TextSourceRecipe
 from training.pretrain.optim.settings import Schedule, check_schedule
+from training.pretrain.watch.steps_settings import KeptEpochsRecipe
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,10 +35,23 @@ class SftRecipe:
     precision: Literal["bf16", "fp32"] = "bf16"  # precision of matrix products; weights and optimizer are in fp32
     peft: dict[str, Any] = field(default_factory=dict)
     trl: dict[str, Any] = field(default_factory=dict)
+    keep: KeptEpochsRecipe = field(default_factory=KeptEpochsRecipe)
     seed: int = 0
 
     def __post_init__(self) -> None:
         check_schedule(self, "sft")
+        if self.kept and not self.data:
+            raise RecipeError("sft.keep: without effect, because sft.data names no conversations")
+
+    @property
+    def kept(self) -> tuple[str, ...]:
+        """The steps or epochs after which the model is kept, such as `epoch-1`, in training order."""
+        return self.keep.kept("sft.keep", epochs=self.epochs)
+
+    @property
+    def unkept(self) -> SftRecipe:
+        """The settings of the training, on which what is kept has no influence."""
+        return replace(self, keep=KeptEpochsRecipe())
 
     @property
     def can_be_spread(self) -> bool:

@@ -27,7 +27,7 @@ import torch.distributed as dist
 from torch.optim.lr_scheduler import LambdaLR
 from transformers import AutoConfig, AutoModelForCausalLM, TrainerCallback
 
-from training.contract.artifact import manifest, sha256_of, write_json
+from training.contract.artifact import find, manifest, sha256_of, write_json
 from training.contract.files.writing import Unsealed, read_sealed, write_sealed
 from training.contract.identity import numerics
 from training.contract.job import Gate, Job, StopRequested, Work
@@ -42,6 +42,7 @@ from training.generate.spread import is_first, is_spread
 from training.posttrain.adapter_settings import check_adapters, check_matched, keeps_weights
 from training.posttrain.passed_through import check_passed_through
 from training.posttrain.trainer.compact import said_of
+from training.posttrain.trainer.kept import KeptModels
 from training.posttrain.trainer.models import load_model
 from training.posttrain.trainer.spread_state import merge_adapters
 from training.pretrain.optim.schedule import scheduled_factor
@@ -171,6 +172,8 @@ class Reporter(TrainerCallback):
         self.asked: list[int] = []  # signals received by this process that ask the job to stop
         self.stopped = False  # whether all processes have agreed to stop
         self.sender = StateSender(work.path)
+        self.kept: KeptModels | None = None
+        self.trainer: Any = None
         self._work = work
         self._checkpoint_seconds = checkpoint_seconds
         self._saved = time.monotonic()
@@ -184,16 +187,37 @@ class Reporter(TrainerCallback):
         self._work.progress.message(text, level="WARNING")
 
     def on_train_begin(self, args: Any, state: Any, control: Any, *, model: Any = None, **_: Any) -> None:
-        """Take over the metrics of the steps before a checkpoint, and report whether passes compute padding."""
+        """Take over the metrics of the steps before a checkpoint, and report whether passes compute padding.
+
+        Raise RecipeError if a step is to be kept that the training does not reach.
+        """
+        if self.kept is not None:
+            self.kept.begin(state.max_steps)
         for why in said_of(model).values():
             self._work.progress.message(f"passes are TRL's own, which compute padding: {why}")
         for logs in state.log_history:
             self._keep(logs)
 
     def on_log(self, args: Any, state: Any, control: Any, logs: dict[str, Any] | None = None, **_: Any) -> None:
-        """Report the metrics of one training step; the trainer's logs without a loss are ignored."""
+        """Report the metrics of one training step, and keep its model; the trainer's logs without a loss are ignored.
+
+        A checkpoint of the step is saved after this.
+        """
         if numbers := self._keep(logs or {}):
             self._work.progress.log(step=state.global_step, steps=state.max_steps, **numbers)
+            if self.kept is not None:
+                self._keep_model(self.kept, state.global_step, args.device)
+                control.should_training_stop |= state.global_step == self.end(state)
+
+    def _keep_model(self, kept: KeptModels, step: int, device: torch.device) -> None:
+        """Keep the model if it is asked for after this step, and no attempt or other run has kept it."""
+        for job in kept.jobs_after(step):
+            if not in_any_process(find(Path(job.output)) is not None, device=device)[0]:
+                kept.keep(job, self.trainer)
+
+    def end(self, state: Any) -> int:
+        """Return the last step of the job, after which no checkpoint is saved."""
+        return state.max_steps if self.kept is None or self.kept.until is None else self.kept.until
 
     def _keep(self, logs: Mapping[str, Any]) -> dict[str, float]:
         """Keep the metrics of a training step and return them; return none if the logs are of something else."""
@@ -215,11 +239,13 @@ class Reporter(TrainerCallback):
         """
         due = state.is_world_process_zero and time.monotonic() - self._saved >= self._checkpoint_seconds > 0
         due, self.stopped = in_any_process(due, bool(self.asked), device=args.device)
-        if (due or self.stopped) and state.global_step < state.max_steps:
+        if (due or self.stopped) and state.global_step < self.end(state):
             control.should_save = True
             self._saved = time.monotonic()
         if self.stopped:
             control.should_training_stop = True
+        if self.kept is not None and self.kept.is_kept(state.global_step):
+            control.should_log = True  # its loss is known then, whatever `logging_steps` says
 
     def on_save(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Mark the checkpoint as complete. A checkpoint without the mark was not finished when the job was killed."""
@@ -294,6 +320,7 @@ def fit(trainer: Any, reporter: Reporter, recipe: Scheduled) -> None:
     On SIGTERM or SIGUSR1, save after the current step and raise StopRequested.
     """
     trainer.create_scheduler = partial(_create_scheduler, trainer, recipe)
+    reporter.trainer = trainer
     trainer.add_callback(reporter)
     # The library's printed numbers would repeat those in the job's progress.
     from transformers.trainer_callback import PrinterCallback, ProgressCallback
@@ -309,7 +336,7 @@ def fit(trainer: Any, reporter: Reporter, recipe: Scheduled) -> None:
 
     with reporter.sender, stop_requests() as reporter.asked:
         trainer.train(resume_from_checkpoint=str(checkpoint) if checkpoint else None)
-    if reporter.stopped and trainer.state.global_step < trainer.state.max_steps:
+    if reporter.stopped and trainer.state.global_step < reporter.end(trainer.state):
         raise StopRequested(f"saved at step {trainer.state.global_step} of {trainer.state.max_steps}")
     reporter.write()
 

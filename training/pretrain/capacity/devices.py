@@ -25,7 +25,8 @@ RECOMPUTED = {"none": 1.0, "selective": 1.05, "full": 4 / 3}  # operations, of t
 class Device:
     """A kind of GPU: memory in bytes, peaks of dense bf16 and fp32 in TFLOP/s, bytes a second sent within a node.
 
-    The peak of fp32 is that without TF32, which torch does not use for products unless it is told to.
+    The peak of fp32 is that without TF32, which torch does not use for products unless it is told to. `watts` are the
+    most that it may draw.
     """
 
     name: str
@@ -33,15 +34,17 @@ class Device:
     teraflops: float
     fp32_teraflops: float
     link_bytes_per_second: float
+    watts: float
 
 
-def _device(name: str, memory_gb: float, link_gb_per_second: float, fp32_teraflops: float) -> Device:
+def _device(name: str, memory_gb: float, link_gb_per_second: float, fp32_teraflops: float, watts: float) -> Device:
     return Device(
         name=name,
         memory_bytes=round(memory_gb * 1e9),
         teraflops=PEAK_TERAFLOPS[name],
         fp32_teraflops=fp32_teraflops,
         link_bytes_per_second=link_gb_per_second * 1e9,
+        watts=watts,
     )
 
 
@@ -51,11 +54,11 @@ def _device(name: str, memory_gb: float, link_gb_per_second: float, fp32_teraflo
 DEVICES = {
     one.name: one
     for one in (
-        _device("A100", 80, 300, 19.5),
-        _device("L40S", 48, 32, 91.6),
-        _device("H100", 80, 450, 67),
-        _device("H200", 141, 450, 67),
-        _device("B200", 180, 900, 80),
+        _device("A100", 80, 300, 19.5, 400),
+        _device("L40S", 48, 32, 91.6, 350),
+        _device("H100", 80, 450, 67, 700),
+        _device("H200", 141, 450, 67, 700),
+        _device("B200", 180, 900, 80, 1000),
     )
 }
 

@@ -11,6 +11,7 @@ them; of post-training and scoring, with rows of one token.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from math import prod
@@ -34,6 +35,7 @@ BF16 = 2
 LOSS_CHUNK, LOSS_LOGITS, LOSS_TILE = 1024, 2**27, 64
 # Of a process on a CPU Python, torch and numpy, measured; on a GPU CUDA and NCCL's buffers, not measured.
 LIBRARIES, CUDA_CONTEXT = 430_000_000, 1_500_000_000
+TRANSFORMERS_LIBRARIES = 480_000_000  # with transformers and TRL, or transformers and lm-eval, measured
 OF_A_ROLLBACK = 2  # checkpoints that are kept for a rollback, in addition to the newest ones
 HEAD_TILE, HEAD_ROWS = 32_768, 2_048  # words and positions whose logits exist at once in TRL's fused head
 MLP_STATES, STATES, FP32_STATES = 7, 9, 4  # numbers of a position in transformers' layer at work, times its widths
@@ -445,6 +447,12 @@ def tuning_bytes(tuning: Tuning, *, gathers: bool = False) -> dict[str, Needed]:
         drawn = replace(tuning, positions=tuning.drawn)
         moments["answers"] = held | {"gradients": 0} | answer_bytes(drawn, gathers=gathers)
     return moments
+
+
+def with_libraries(moments: Mapping[str, Needed], *, on_gpu: bool) -> dict[str, Needed]:
+    """Return the moments of post-training or scoring with what a process has before it opens a model."""
+    libraries = {"libraries": CUDA_CONTEXT if on_gpu else TRANSFORMERS_LIBRARIES}
+    return {name: {**needed, **libraries} for name, needed in moments.items()}
 
 
 def _between_bytes(tuning: Tuning, copies: int) -> Needed:

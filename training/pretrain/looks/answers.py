@@ -11,6 +11,8 @@ from training.pretrain.objectives.objective import Batch
 from training.pretrain.step import Trainer, idle
 from training.pretrain.watch.items import WatchedItem, rows_of, scores
 
+WATCHED_BITS = "watched_bits_per_byte"  # with `_SUITE`: the metric of a suite's right answers
+
 
 class AskedItems:
     """Items of several suites, as rows for a trainer."""
@@ -34,5 +36,5 @@ class AskedItems:
         nats, others = trainer.world.sum(sums)[:, :-1].tolist()
         found = dict[str, float]()
         for suite, accuracy, bits in scores(self.items, nats, [not number for number in others]):
-            found |= {f"watched_accuracy_{suite}": accuracy, f"watched_bits_per_byte_{suite}": bits}
+            found |= {f"watched_accuracy_{suite}": accuracy, f"{WATCHED_BITS}_{suite}": bits}
         return found

@@ -6,7 +6,7 @@ from math import cos, pi
 
 from torch.optim import Optimizer
 
-from training.pretrain.optim.settings import Schedule, Scheduled
+from training.pretrain.optim.settings import Schedule, Scheduled, decay_steps
 
 
 def learning_rate_factor(
@@ -17,16 +17,18 @@ def learning_rate_factor(
     warmup_fraction: float,
     decay_fraction: float,
     final_fraction: float,
+    warmup_of: int | None = None,
 ) -> float:
     """Return the factor of the peak learning rate at `step` (from 0). A pure function, so resuming needs no state.
 
     Linear warm-up reaches 1 at the last warm-up step. `cosine` and `linear` then fall to `final_fraction` at the last
-    step; `wsd` stays at 1 and falls linearly over the last `decay_fraction` of all steps (arXiv 2404.06395).
+    step; `wsd` stays at 1 and falls linearly over the last `decay_fraction` of all steps (arXiv 2404.06395). A training
+    that continues one of `warmup_of` steps has the warm-up of that one.
     """
-    warmup = round(warmup_fraction * steps)
+    warmup = round(warmup_fraction * (warmup_of or steps))
     if step < warmup:
         return (step + 1) / warmup
-    decay = max(1, round(decay_fraction * steps)) if schedule == "wsd" else max(1, steps - warmup)
+    decay = decay_steps(steps, decay_fraction) if schedule == "wsd" else max(1, steps - warmup)
     done = max(0, step + 1 - (steps - decay)) / decay  # above 0 to 1 over the fall
     if schedule == "cosine":
         return final_fraction + (1 - final_fraction) * (1 + cos(pi * done)) / 2
@@ -35,7 +37,7 @@ def learning_rate_factor(
     raise AssertionError(f"schedule {schedule} has no learning rate")
 
 
-def scheduled_factor(step: int, *, steps: int, recipe: Scheduled) -> float:
+def scheduled_factor(step: int, *, steps: int, recipe: Scheduled, warmup_of: int | None = None) -> float:
     """Return `learning_rate_factor` with the schedule of a section of the recipe."""
     return learning_rate_factor(
         step,
@@ -44,6 +46,7 @@ def scheduled_factor(step: int, *, steps: int, recipe: Scheduled) -> float:
         warmup_fraction=recipe.warmup_fraction,
         decay_fraction=recipe.decay_fraction,
         final_fraction=recipe.final_learning_rate_fraction,
+        warmup_of=warmup_of,
     )
 
 

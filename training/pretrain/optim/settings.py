@@ -36,6 +36,11 @@ class Scheduled(Protocol):
     def final_learning_rate_fraction(self) -> float: ...
 
 
+def decay_steps(steps: int, fraction: float) -> int:
+    """Return over how many of the last steps the rate of the schedule `wsd` falls."""
+    return max(1, round(fraction * steps))
+
+
 def check_schedule(section: Scheduled, where: str) -> None:
     """Raise RecipeError for fractions outside [0, 1], or with which the rate would jump where the warmup ends."""
     for name in ("warmup_fraction", "decay_fraction", "final_learning_rate_fraction"):

@@ -6,14 +6,21 @@ No result depends on it, so it is in the step's record and in no digest, and a s
 from __future__ import annotations
 
 import shutil
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from training.contract.artifact import Damaged, find
 from training.contract.files.checksums import sha256_of
 from training.contract.files.stored_root import is_here
-from training.contract.job import InputArtifact, Job, Work
+from training.contract.identity import numerics
+from training.contract.job import InputArtifact, Job, RefusedInput, Work
+from training.contract.records import differing_from_defaults
 from training.contract.scopes import OPTIMIZER_FOLDER
-from training.pretrain.checkpoint import Store, checkpoint_name, checkpoints
+from training.order.batch_settings import ContinueRecipe
+from training.pretrain.checkpoint import Store, checkpoint_name, checkpoints, pass_on
+from training.pretrain.settings import PretrainRecipe
 from training.pretrain.step import Trainer
 
 OWN_SCRATCH = "optimizer"  # of the step's artifact
@@ -52,42 +59,62 @@ def moved_state(state: Path | None, own: Work) -> dict[str, str]:
     return {str((place / name).relative_to(own.path)): f"{OPTIMIZER_FOLDER}/{name}" for name in names}
 
 
-def lay_state(step: InputArtifact, store: Store, work: Work) -> None:
+def lay_state(step: InputArtifact, store: Store, work: Work, own: Mapping[str, Any], recipe: PretrainRecipe) -> None:
     """Put the state beside a kept step where a training looks for checkpoints, unless it has some.
 
-    Each file is compared with the step's record, and brought from the root's store if it is not here. If one is missing
-    or differs, training begins at step 0, and a message says so.
+    The step is one of this training, whose checkpoints say `own`, or of one that it continues. Each file is compared
+    with the step's record, and brought from the root's store if it is not here. If one is missing or differs, or the
+    state is of another training, training begins at step 0, and a message says so.
     """
     if store.world.is_first and not checkpoints(store.folder):
         place = store.folder / f".{OPTIMIZER_FOLDER}.tmp"
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
-        if lost := _lost_of(step, place):
+        if wrong := _lost_of(step, place) or _of_another(step, place, own, recipe):
             shutil.rmtree(place)
-            said = f"{lost} is missing or was changed; training begins at step 0"
-            work.progress.message(said, level="WARNING")
+            work.progress.message(f"{wrong}; training begins at step 0", level="WARNING")
         else:
-            place.rename(store.folder / checkpoint_name(step.record()["settings"]["kept"]["step"]))
+            number = step.record()["settings"]["kept"]["step"]
+            place.rename(store.folder / checkpoint_name(number))
+            numerics.note_begin(work, number, step.numerics)
+            work.progress.message(f"training goes on after step {number}, from the state beside {step.where}")
     store.world.wait()
 
 
-def _lost_of(step: InputArtifact, place: Path) -> Path | None:
-    """Copy the state beside a kept step to `place`; return what of the step is not as it was written, or None."""
+def _of_another(step: InputArtifact, place: Path, own: Mapping[str, Any], recipe: PretrainRecipe) -> str:
+    """Make the state at `place` one of this training; return why it is none, or ""."""
+    record, before = step.record(), dict(own)
+    budget, budgets = record["settings"]["pretrain"]["tokens"], recipe.continues.tokens
+    if budget in budgets and record["settings"]["kept"]["step"] <= recipe.continued_at[at := budgets.index(budget)]:
+        first = replace(recipe, tokens=budget, continues=ContinueRecipe(tokens=budgets[:at]))
+        (plan,) = (item["digest"] for item in record["inputs"] if item["asset"] == "training_plan")
+        settings = own["settings"] | {"pretrain": differing_from_defaults(first)}
+        before = {"data": own["data"] | {"plan": plan}, "settings": settings}
+    try:
+        pass_on(place, before, own)
+    except RefusedInput as error:
+        return f"the state beside {step.where} is not of the training that is continued: {error}"
+    return ""
+
+
+def _lost_of(step: InputArtifact, place: Path) -> str:
+    """Copy the state beside a kept step to `place`; return what of the step is not as it was written, or ""."""
+    said = "{} is missing or was changed"
     try:
         made = find(Path(step.path))
     except Damaged:
         made = None
     if made is None or made.digest != step.digest:
-        return Path(step.path)
+        return said.format(step.path)
     files = [one for one in made.record.get("beside", ()) if one["path"].startswith(f"{OPTIMIZER_FOLDER}/")]
     for one in files:
         source, copy = made.path / one["path"], place / Path(one["path"]).name
         if not is_here(source, one["sha256"]):
-            return source
+            return said.format(source)
         shutil.copyfile(source, copy)
         if sha256_of(copy) != one["sha256"]:
-            return source
-    return None if files else made.path / OPTIMIZER_FOLDER
+            return said.format(source)
+    return "" if files else said.format(made.path / OPTIMIZER_FOLDER)
 
 
 def add_seconds(job: Job, trainer: Trainer) -> None:

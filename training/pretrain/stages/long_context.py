@@ -26,14 +26,14 @@ from training.pretrain.parallel.world import World, own_device
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.stages.long_context_settings import LongContextRecipe
 from training.pretrain.stages.needles import Needle, found_needles, haystack, haystack_sources, needles, scorer
-from training.pretrain.stages.pretrain import MODEL_FOLDER, PLANS, trained
+from training.pretrain.stages.pretrain import MODEL_FOLDER, PLANS, step_of, trained
 from training.pretrain.step import Trainer
 
 FILE = "long_context.json"
 
 
 def run(job: Job, work: Work) -> Outcome:
-    """Train the base model further and judge the result.
+    """Train the base model further and judge the result, unless it is a step that is kept.
 
     Only the first process of a distributed job measures the result.
     """
@@ -46,7 +46,7 @@ def run(job: Job, work: Work) -> Outcome:
     plan = read_plan(item.folder, digest=item.digest)
     haystack_sources(plan)
     outcome = trained(job, work, start=_base(job))
-    return judged(job, work, outcome, plan, lengths) if outcome.files else outcome
+    return judged(job, work, outcome, plan, lengths) if outcome.files and step_of(job) is None else outcome
 
 
 def require_tokenizers() -> None:

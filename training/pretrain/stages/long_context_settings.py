@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from training.contract.records import RecipeError, check_above_zero
 from training.pretrain.models.shape import RotaryScaling
+from training.pretrain.watch.keep_settings import KeptStatesRecipe
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -31,9 +32,11 @@ class LongContextRecipe:
     needle_depths: tuple[float, ...] = (0.0, 0.25, 0.5, 0.75, 1.0)  # 0: at the beginning
     needle_choices: int = 5  # values to choose from, the hidden one included
     min_needle_score: float = 0.5  # gate: share of needles found at the new length
+    keep: KeptStatesRecipe = field(default_factory=KeptStatesRecipe)
     seed: int = 0
 
     def __post_init__(self) -> None:
+        self.keep.check_steps("long_context.keep")
         check_above_zero(self, "long_context", "tokens", "sequence_length", "global_batch_tokens")
         check_above_zero(self, "long_context", "rope_theta", "learning_rate", "muon_learning_rate")
         if self.tokens and not (self.sequence_length and self.global_batch_tokens):
@@ -45,3 +48,14 @@ class LongContextRecipe:
             )
         if not all(0 <= depth <= 1 for depth in self.needle_depths):
             raise RecipeError(f"long_context.needle_depths={list(self.needle_depths)}; from 0 (beginning) to 1 (end)")
+        _ = self.kept_steps  # checks itself
+
+    @property
+    def kept_steps(self) -> tuple[int, ...]:
+        """The steps after which the model is kept. Raise RecipeError if the training does not reach them."""
+        return self.keep.steps_of(self.steps, "long_context.keep") if self.keep.is_asked and self.tokens else ()
+
+    @property
+    def steps(self) -> int:
+        """Number of optimizer steps: the whole batches within the budget."""
+        return (self.tokens or 0) // (self.global_batch_tokens or 1)

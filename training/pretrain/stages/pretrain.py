@@ -63,6 +63,7 @@ from training.pretrain.run import RunHooks, train
 from training.pretrain.samples import sampler
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.stages.kept_state import add_seconds, keeps_state, lay_state, moved_state, save_state
+from training.pretrain.state import identity_of
 from training.pretrain.step import Trainer
 from training.pretrain.watch.items import read_items
 from training.pretrain.watch.settings import WatchRecipe
@@ -118,7 +119,7 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
         store = Store(work.scratch / CHECKPOINTS_FOLDER, world)
         check_disk("pretrain", disk_bytes(shape, recipe, kept=store.kept, **_missing(job)), work.path)
         if job.goes_on_from is not None:
-            lay_state(job.goes_on_from, store, work)
+            lay_state(job.goes_on_from, store, work, identity_of(shape, recipe, plan), recipe)
         store.tidy()
         model = meta_decoder(shape)  # no process ever holds the whole model
         trainer = Trainer(
@@ -253,7 +254,7 @@ def looks_of(job: Job, trainer: Trainer) -> Looks | None:
     """Return what is measured of a training at the steps that its recipe watches; None if it watches nothing."""
     if "watch" not in job.settings:
         return None
-    found = job.guards_of("watched_items")
+    found = [*job.guards_of("watched_items"), *job.inputs_of("watched_items")]
     items = read_items(found[0].folder) if found else {}
     return Looks(trainer, job.settings_as(WatchRecipe, "watch"), items, share=job.run.watch_share)
 
@@ -504,7 +505,8 @@ def _finish(
         step=position.step, **{name: value for name, value in metrics.items() if name.startswith("held_out")}
     )
     if position.stopping.is_over:
-        notes["stopped"] = write_record(position.stopping) | {"step": position.step, "steps": record.steps}
+        by = {"suite": trainer.recipe.stop.suite} if trainer.recipe.stop.suite else {}
+        notes["stopped"] = write_record(position.stopping) | {"step": position.step, "steps": record.steps, **by}
     return Outcome(
         files=(*exported, *_write_ledger(work, ledger, trainer, sidecars)),
         metrics=metrics,

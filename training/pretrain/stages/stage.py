@@ -8,13 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from training.contract.blocking_checks import CLEAN_DATA
 from training.contract.model_files import model_digest
-from training.contract.scopes import AVERAGED_MODEL
+from training.contract.records import RecipeError
+from training.contract.scopes import AVERAGED_MODEL, KEPT_LONG_STEPS, KEPT_STEPS, kept_of
 from training.contract.stage import Asset, Input, InputCheck, Stage
 from training.contract.user_input.places import local_path
 from training.data.sections import sections, with_parts
 from training.pretrain.stages.held_out_needed import held_out_asked, held_out_there
 from training.pretrain.stages.long_context_settings import LongContextRecipe
-from training.pretrain.watch.keep_settings import KeepRecipe
+from training.pretrain.watch.keep_settings import KeepRecipe, KeptStatesRecipe
 from training.pretrain.watch.settings import WatchRecipe
 
 if TYPE_CHECKING:
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 PRETRAIN = Stage(
     name="pretrain",
-    version="15",
+    version="16",
     module="training.pretrain.stages.pretrain",
     parts=(
         ("training.pretrain.losses.terms", "all"),
@@ -40,13 +41,13 @@ PRETRAIN = Stage(
 )
 AVERAGE = Stage(
     name="average",
-    version="1",
+    version="2",
     module="training.pretrain.stages.average",
     kinds=("pytorch", "safetensors"),
 )
 DOREMI = Stage(
     name="doremi",
-    version="13",
+    version="14",
     module="training.pretrain.stages.doremi",
     parts=(
         ("training.pretrain.losses.terms", "all"),
@@ -59,7 +60,7 @@ DOREMI = Stage(
 )
 EXTEND = Stage(
     name="extend",
-    version="15",
+    version="16",
     module="training.pretrain.stages.long_context",
     parts=(
         ("training.pretrain.losses.terms", "all"),
@@ -71,6 +72,7 @@ EXTEND = Stage(
     gates=("loss_finite_and_falling", "export_equals_trainer", "needles_found", "short_context_kept"),
     distributed=True,
     by_a_model=True,
+    context=("optimizer",),
 )
 
 
@@ -83,7 +85,9 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
 
     del part
     pretrain, watch, distill = recipe.pretrain, recipe.pretrain.watch, recipe.pretrain.distill
-    plain = replace(pretrain, watch=WatchRecipe(), keep=KeepRecipe())
+    plain = replace(
+        pretrain, watch=WatchRecipe(), keep=KeepRecipe(), continues=replace(pretrain.continues, recipe=None)
+    )
     settings: dict[str, Any] = {"model": recipe.model, "pretrain": plain}
     if watch != WatchRecipe():
         settings["watch"] = watch
@@ -95,12 +99,35 @@ def _settings(recipe: Recipe, part: str) -> dict[str, Any]:
 
 
 def _check_stop(recipe: Recipe) -> None:
-    if recipe.pretrain.stop.patience_tokens is not None:
+    """Raise RecipeError if there is nothing by which a rule that ends training early can judge, or too little is said.
+
+    A rule by a suite decides the weights, so the number of items may not follow from the profile.
+    """
+    stop, watch = recipe.pretrain.stop, recipe.pretrain.watch
+    if stop.patience_tokens is None:
+        return
+    if not stop.suite:
         held_out_asked("pretrain.stop")(recipe)
+    elif stop.suite not in watch.suites:
+        known = ", ".join(watch.suites) or "none"
+        raise RecipeError(f"pretrain.stop.suite: {stop.suite!r} is not among pretrain.watch.suites ({known})")
+    elif watch.items == "auto":
+        raise RecipeError(
+            f"pretrain.watch.items: auto follows from the profile, and pretrain.stop.suite: {stop.suite} lets the items"
+            " decide when training ends; a number is right"
+        )
+
+
+def _stops_by_items(recipe: Recipe) -> bool:
+    return bool(recipe.pretrain.stop.suite)
+
+
+def _only_watches(recipe: Recipe) -> bool:
+    return not _stops_by_items(recipe)
 
 
 def _check_stop_text(recipe: Recipe, made: Mapping[str, Sequence[Artifact]]) -> None:
-    if recipe.pretrain.stop.patience_tokens is not None:
+    if recipe.pretrain.stop.patience_tokens is not None and not _stops_by_items(recipe):
         held_out_there("training_plan", "pretrain.stop").check(recipe, made)
 
 
@@ -110,8 +137,11 @@ def _of_step(recipe: Recipe, part: str) -> dict[str, Any]:
     `part` names the step, as in `step-500`; empty, it means no step.
     """
     unwatched = replace(recipe, pretrain=replace(recipe.pretrain, watch=WatchRecipe()))
-    kept: dict[str, Any] = {"kept": {"step": int(part.removeprefix("step-"))}} if part else {}
-    return _settings(unwatched, "") | kept | ({"optimizer": True} if recipe.pretrain.keep.optimizer else {})
+    return _settings(unwatched, "") | kept_of(part) | _state_of(recipe.pretrain.keep)
+
+
+def _state_of(keep: KeptStatesRecipe) -> dict[str, Any]:
+    return {"optimizer": True} if keep.optimizer else {}
 
 
 def _of_average(recipe: Recipe, part: str) -> dict[str, Any]:
@@ -136,11 +166,13 @@ def _of_proxy(recipe: Recipe, part: str) -> dict[str, Any]:
 
 
 def _of_long_context(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Return the settings of model, training and evaluation, and the row length of the base model for comparison."""
-    del part
+    """Return the settings of model, training and evaluation, and the row length of the base model for comparison.
+
+    `part` names the step of a kept model.
+    """
     longer = recipe.in_long_context()
     judged = replace(recipe.long_context, **{name: getattr(LongContextRecipe(), name) for name in _IN_PRETRAIN})
-    return with_parts(
+    settings = with_parts(
         {
             "model": longer.model,
             "pretrain": longer.pretrain,
@@ -148,6 +180,7 @@ def _of_long_context(recipe: Recipe, part: str) -> dict[str, Any]:
             "short": {"sequence_length": recipe.pretrain.sequence_length},
         }
     )
+    return settings | kept_of(part) | (_state_of(recipe.long_context.keep) if part else {})
 
 
 # Fields of `long_context` that `in_long_context` copies into `model` and `pretrain`.
@@ -161,6 +194,7 @@ _IN_PRETRAIN = (
     "learning_rate",
     "muon_learning_rate",
     "min_loss_fall",
+    "keep",
 )
 
 _TOKENS = (Input(asset="token_shards", which="every"), Input(asset="tokenizer"))
@@ -174,13 +208,18 @@ ASSETS = (
         scope="section",
         sections=("snapshots",),
         settings=_settings,
-        inputs=(Input(asset="training_plan"), *_TOKENS, Input(asset="adopted_model")),
-        guards=(*CLEAN_DATA, Input(asset="watched_items")),
+        inputs=(
+            Input(asset="training_plan"),
+            *_TOKENS,
+            Input(asset="adopted_model"),
+            Input(asset="watched_items", when=_stops_by_items),
+        ),
+        guards=(*CLEAN_DATA, Input(asset="watched_items", when=_only_watches)),
         checks=(_check_stop,),
         facts=(InputCheck(assets=("training_plan",), check=_check_stop_text),),
     ),
     Asset(
-        name="kept_steps",
+        name=KEPT_STEPS,
         stage=PRETRAIN,
         description=(
             "The base model as it was after a step, in the transformers layout. Its training writes it on the way; a "
@@ -188,6 +227,7 @@ ASSETS = (
         ),
         group="pretraining",
         scope="step",
+        sections=("pretrain.keep.is_asked",),
         settings=_of_step,
         inputs=(Input(asset="training_plan"), *_TOKENS, Input(asset="adopted_model")),
         guards=(*CLEAN_DATA, Input(asset="base_model")),
@@ -200,7 +240,7 @@ ASSETS = (
         scope="section",
         sections=("pretrain.keep.average.steps",),
         settings=_of_average,
-        inputs=(Input(asset="kept_steps", which="averaged"),),
+        inputs=(Input(asset=KEPT_STEPS, which="averaged"),),
     ),
     Asset(
         name="reference_model",
@@ -241,6 +281,20 @@ ASSETS = (
         guards=CLEAN_DATA,
         checks=(held_out_asked("long_context"),),
         facts=(held_out_there("long_context_plan", "long_context"),),
+    ),
+    Asset(
+        name=KEPT_LONG_STEPS,
+        stage=EXTEND,
+        description=(
+            "The long-context model as it was after a step, without its needles. Its training writes it on the way; a "
+            "step that is asked for later is made by training again up to it."
+        ),
+        group="long_context",
+        scope="step",
+        sections=("long_context.keep.is_asked",),
+        settings=_of_long_context,
+        inputs=(Input(asset="base_model"), Input(asset="long_context_plan"), *_TOKENS),
+        guards=(*CLEAN_DATA, Input(asset="long_context_model")),
     ),
     Asset(
         name="ladder_model",

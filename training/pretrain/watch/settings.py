@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import count
 from typing import Literal
 
 from training.contract.records import RecipeError
-
-POINTS_PER_DOUBLING = 2  # of the steps that `log` means
+from training.pretrain.watch.steps_settings import spaced_by_logarithm
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -45,12 +42,3 @@ class WatchRecipe:
 
 def _idle(names: list[str], why: str) -> str:
     return f"{', '.join(f'pretrain.watch.{name}' for name in names)}: without effect, because {why}"
-
-
-def spaced_by_logarithm(steps: int) -> Iterator[int]:
-    """Yield 1, 2, 3, 4, 6, 8, 11 and so on below `steps`: POINTS_PER_DOUBLING steps at each doubling."""
-    for number in count():
-        place = round(2 ** (number / POINTS_PER_DOUBLING))
-        if place >= steps:
-            return
-        yield place

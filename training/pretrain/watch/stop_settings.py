@@ -11,7 +11,7 @@ LOOK_EVERY = 50  # steps
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class StopRecipe:
-    """After how many tokens without a lower loss on held-out text training ends.
+    """After how many tokens without a better look training ends: at held-out text, or at the items of a watched suite.
 
     The learning rate follows the schedule of the whole budget and may not have fallen by then.
     """
@@ -19,6 +19,7 @@ class StopRecipe:
     patience_tokens: int | None = None  # since the best look; None: training never ends early
     every: int = LOOK_EVERY  # steps between two looks
     min_fall: float = 0.0  # bits per byte by which a look must be below the best one before it
+    suite: str | None = None  # of `pretrain.watch.suites`, whose right answers are looked at; None: held-out text
 
     def __post_init__(self) -> None:
         if self.patience_tokens is not None and self.patience_tokens < 1:
@@ -27,11 +28,13 @@ class StopRecipe:
             raise RecipeError(
                 f"pretrain.stop: every={self.every} (at least 1), min_fall={self.min_fall:g} (at least 0)"
             )
-        if self.patience_tokens is None and (self.every != LOOK_EVERY or self.min_fall):
-            raise RecipeError("pretrain.stop: every and min_fall are without effect, because patience_tokens is null")
+        if self.patience_tokens is None and (self.every != LOOK_EVERY or self.min_fall or self.suite):
+            raise RecipeError(
+                "pretrain.stop: every, min_fall and suite are without effect, because patience_tokens is null"
+            )
 
     def is_due(self, step: int) -> bool:
-        """Whether the held-out text is looked at after so many steps."""
+        """Whether the model is looked at after so many steps."""
         return self.patience_tokens is not None and step % self.every == 0
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from training.contract.artifact import Artifact
 from training.contract.job import DataError
 from training.data.tokens.tokenizer import TOKENIZER_FILE, load_tokenizer
@@ -32,13 +34,7 @@ def trace_text(tracer: Tracer, text: str, *, least: int = LEAST_TOKENS, shown: i
     of eight words or more that stand there in other letters; `folded_not_known` says why they were not looked for.
     Raise DataError if the corpus has no text index, or several tokenizers.
     """
-    lineage = tracer.lineage
-    tokenizers = {node.item.digest: node for node in lineage.of("tokenizer")}
-    if len(tokenizers) != 1:
-        raise DataError(f"{lineage.last.item.where}: was made with {len(tokenizers)} tokenizers; one is needed")
-    (node,) = tokenizers.values()
-    tokenizer = load_tokenizer(sound(node.usable, TOKENIZER_FILE))
-    shards = text_indexes(lineage)
+    tokenizer, shards = searched(tracer.lineage)
     spans = spans_of_text(text, tokenizer, shards, least=least, most_pages=shown)
     covered = {at for span in spans for at in range(span.start, span.stop)}
     return {
@@ -53,12 +49,24 @@ def trace_text(tracer: Tracer, text: str, *, least: int = LEAST_TOKENS, shown: i
                 "text": text[span.start : span.stop],
                 "tokens": span.tokens,
                 "count": span.count,
-                "pages": [_page(tracer, page) for page in span.pages],
+                "pages": [_page(tracer, tokenizer, page) for page in span.pages],
             }
             for span in spans
         ],
         **_folded(tracer, text, [(span.start, span.stop) for span in spans], shown),
     }
+
+
+def searched(lineage: Lineage) -> tuple[Tokenizer, list[IndexedShard]]:
+    """Return what a text is searched with: the tokenizer of a corpus, and its shards with their suffix arrays.
+
+    Raise DataError if the corpus has several tokenizers or none, or no text index.
+    """
+    tokenizers = {node.item.digest: node for node in lineage.of("tokenizer")}
+    if len(tokenizers) != 1:
+        raise DataError(f"{lineage.last.item.where}: was made with {len(tokenizers)} tokenizers; one is needed")
+    (node,) = tokenizers.values()
+    return load_tokenizer(sound(node.usable, TOKENIZER_FILE)), text_indexes(lineage)
 
 
 def _folded(tracer: Tracer, text: str, covered: Sequence[tuple[int, int]], shown: int) -> dict[str, Any]:
@@ -105,12 +113,17 @@ def _opened(shards: Node, made: Sequence[Artifact]) -> list[IndexedShard]:
     )
 
 
-def _page(tracer: Tracer, page: IndexedPage) -> dict[str, Any]:
+def _page(tracer: Tracer, tokenizer: Tokenizer, page: IndexedPage) -> dict[str, Any]:
     """Return a page with the text around a span, and the steps that saw tokens of the span."""
-    (known,) = tracer.document(page.row["id"])["pages"]
-    own = {name: known[name] for name in WHERE}
-    seen = [_of_span(one, page.token, page.token + page.tokens) for one in known["seen"]]
-    return {**own, "token": page.token, "before": page.before, "after": page.after, "seen": seen}
+    row, (before, after) = page.row, page.around(tokenizer)
+    own = {name: row.get(name) for name in WHERE}
+    return {**own, "token": page.token, "before": before, "after": after, "seen": seen_of_span(tracer, page)}
+
+
+def seen_of_span(tracer: Tracer, page: IndexedPage) -> list[dict[str, Any]]:
+    """Return which steps of each training saw tokens of a span, as its page has it."""
+    seen = tracer.seen_in_shard(page.shard.item, page.shard.path, page.document)
+    return [_of_span(one, page.token, page.token + page.tokens) for one in seen]
 
 
 def _of_span(seen: Mapping[str, Any], first: int, stop: int) -> dict[str, Any]:

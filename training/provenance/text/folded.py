@@ -18,7 +18,7 @@ from training.contract.job import DataError, RefusedInput
 from training.data.exams.search.folding import end_of_character, folded_hashes, readable, word_spans
 from training.data.words.ngrams import ngram_hashes
 from training.provenance.file_verification import sound
-from training.provenance.grams import WORDS, grams_of
+from training.provenance.grams import WORDS, grams_of, longest, stretches
 from training.provenance.lineage import SHARDS, Lineage
 
 TEXTS = "decontaminated_documents"  # the texts that became tokens
@@ -52,30 +52,19 @@ def folded_spans(lineage: Lineage, text: str, covered: Sequence[tuple[int, int]]
     found: dict[str, np.ndarray] = {}
     for id_, own in _pages_with(lineage, np.unique(runs[is_asked])):
         found[id_] = np.isin(runs, own) & is_asked
-    stretches: dict[tuple[int, int], list[str]] = {}
+    holders: dict[tuple[int, int], list[str]] = {}
     for id_, has in found.items():
-        for first, stop in _stretches(has):
-            stretches.setdefault((first, stop), []).append(id_)
-    longest = [one for one in stretches if not any(_is_within(one, other) for other in stretches)]
+        for first, stop in stretches(has):
+            holders.setdefault((first, stop), []).append(id_)
     return [
         FoldedSpan(
             start=int(places[first, 0]),
             stop=end_of_character(plain, int(places[stop + WORDS - 2, 1])),
             words=stop - first + WORDS - 1,
-            ids=tuple(sorted(stretches[first, stop])),
+            ids=tuple(sorted(holders[first, stop])),
         )
-        for first, stop in sorted(longest)
+        for first, stop in longest(holders)
     ]
-
-
-def _stretches(has: np.ndarray) -> list[tuple[int, int]]:
-    """Return where stretches of True begin and end."""
-    edges = np.flatnonzero(np.diff(np.concatenate([[0], has.astype(np.int8), [0]])))
-    return [(int(first), int(stop)) for first, stop in edges.reshape(-1, 2)]
-
-
-def _is_within(one: tuple[int, int], other: tuple[int, int]) -> bool:
-    return one != other and other[0] <= one[0] and one[1] <= other[1]
 
 
 def _pages_with(lineage: Lineage, wanted: np.ndarray) -> Iterator[tuple[str, np.ndarray]]:

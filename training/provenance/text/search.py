@@ -9,11 +9,12 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
 from training.contract.job import InputArtifact, RefusedInput
-from training.data.tokens.shards import OFFSETS, TOKENS
+from training.data.tokens.shards import OFFSETS, SIDECAR, TOKENS
 from training.provenance.file_verification import sound
 from training.provenance.text.build import INDEX_FILE
 from training.provenance.text.suffixes import longest_matches
@@ -68,6 +69,11 @@ class IndexedShard:
         some.sort()
         documents = np.searchsorted(self.offsets, some, side="right") - 1
         return list(zip(documents.tolist(), (some - self.offsets[documents]).tolist(), strict=True))
+
+    @property
+    def sidecar(self) -> Path:
+        """The file with a row for each document, after checking it."""
+        return sound(self.item, self.path.removesuffix(TOKENS) + SIDECAR)
 
 
 def open_index(index: InputArtifact, shards: InputArtifact) -> Iterator[IndexedShard]:

@@ -36,11 +36,15 @@ class EvaluationRecipe:
     suite's items were found in them. `question_seen` says whether a question that was found without its answer
     counts as a found item, or is only reported.
 
+    `preset` stands for the suites of training/recipe/exam_presets.py that can be scored here. They become part of
+    `suites` when a recipe is read.
+
     `tolerate_unknown` names what may stay unknown: `teacher` and `adopted_model`, what these were trained on;
     `exams`, whether training data hold exam items if no suite has an item that can be searched for.
     """
 
     suites: tuple[BenchmarkRecipe, ...]
+    preset: Literal["none", "base", "chat", "code", "full"] = "none"  # suites by name, those that are at hand
     batch_size: int = 32
     contamination: Literal["before", "after"] = "before"
     max_contaminated_fraction: float = 0.0
@@ -57,6 +61,11 @@ class EvaluationRecipe:
     seed: int = 0
 
     NAMES: ClassVar[Mapping[str, Iterable[str]]] = {"tolerate_unknown": CANNOT_BE_KNOWN}
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether a task of lm-eval scores a suite; then all suites are tried before anything is trained."""
+        return any(suite.is_task for suite in self.suites)
 
     def outside_parts(self) -> dict[str, OutsidePart]:
         """Return the tasks and harnesses of the suites, and the judge, that are from outside, by name.

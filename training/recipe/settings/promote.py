@@ -18,11 +18,15 @@ class PromoteRecipe:
 
     `max_score_drop`: the 95 % interval of the drop from a champion's score must end at or below it, on every suite. 0
     asks for a model that is shown to be better, 1 permits any drop.
+
+    `best_by`: the model is the best on this suite of the kept steps of the last training, their average and its last
+    model. Its score on the suite is then too high on average, as everything that shows it says.
     """
 
     model_name: str
     min_scores: dict[str, float] = field(default_factory=dict)  # suite: lowest score of the last model, in [0, 1]
     max_score_drop: float = 0.05
+    best_by: str | None = None  # a suite of `evaluation.suites`; None: the last model
     above_chance: Literal["required", "if_scored", "not_required"] = "required"
 
     def __post_init__(self) -> None:

@@ -14,7 +14,7 @@ from assets.answers.plan.goodput import RATE, RESTART_MINUTES
 from assets.answers.plan.lines import lines_of
 from assets.answers.plan.measured import measured_training, measured_tuning
 from assets.answers.plan.plan import plan
-from assets.commands import look
+from assets.commands import planning
 from assets.state.compare import compare
 from assets.state.recipe_folders import load_recipe
 from resources.compute.size import Size
@@ -292,6 +292,6 @@ def test_what_a_stage_took_stands_beside_what_is_predicted(monkeypatch, capsys, 
 
 def test_the_command_assumes_the_utilization_of_the_arithmetic():
     """The command line repeats the numbers, because it imports no arithmetic before it needs any."""
-    given = inspect.signature(look.plan).parameters
+    given = inspect.signature(planning.plan).parameters
     assert (given["mfu"].default, given["tuning_mfu"].default) == (MFU, TUNING_MFU)
     assert (given["interruptions"].default, given["restart_minutes"].default) == (RATE, RESTART_MINUTES)

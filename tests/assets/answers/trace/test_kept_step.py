@@ -14,6 +14,9 @@ from training.contract.job import DataError
         ("kitchen@step-500", ("kitchen", "step-500")),
         ("recipes/own.yaml@step-5", ("recipes/own.yaml", "step-5")),
         ("kitchen@average", ("kitchen", "average")),
+        ("kitchen@sft-step-50", ("kitchen", "sft-step-50")),
+        ("kitchen@align-epoch-1", ("kitchen", "align-epoch-1")),
+        ("kitchen@long_context-epoch-1", ("kitchen@long_context-epoch-1", "")),
         ("kitchen", ("kitchen", "")),
         ("kitchen@champion", ("kitchen@champion", "")),
         ("models:/kitchen@step-500", ("models:/kitchen@step-500", "")),
@@ -43,10 +46,18 @@ def steps(**read):
 def test_the_last_clean_step_is_the_highest_that_had_read_nothing():
     found = steps(one={1000: True, 100: False, 400: False, 500: True}, none={5: True}, all={5: False})
     assert last_clean(found) == {"none": None, "all": "all@step-5", "one": "one@step-400"}
-    assert list(kept_step_lines(found))[:2] == [
+    assert list(kept_step_lines(found))[2:4] == [
         "Kept steps of none that had read any of them: 5 of 1",
         "  the last one that had not: none",
     ]
     assert "Kept steps of all that had read any of them: none of 1" in list(kept_step_lines(found))
-    assert "Kept steps of one that had read any of them: 1,000, 500 of 4" in list(kept_step_lines(found))
+    assert "Kept steps of one that had read any of them: 500, 1,000 of 4" in list(kept_step_lines(found))
     assert list(kept_step_lines([])) == []
+
+
+def test_a_step_of_the_long_context_training_is_behind_those_of_pretraining():
+    longer = {"partition": "one@long_context-step-2", "step": 2}
+    found = [longer | {"read": True}, *steps(one={5: False, 9: False})]
+    assert last_clean(found) == {"one": "one@step-9"}
+    assert next(kept_step_lines(found)) == "Kept steps of one that had read any of them: long_context-step-2 of 3"
+    assert last_clean([longer | {"read": False}, *steps(one={5: False})]) == {"one": "one@long_context-step-2"}

@@ -12,10 +12,23 @@ from training.pretrain.optim.optimizers.muon import orthogonalize
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
-@pytest.fixture(params=[True, False], ids=["lacks bf16", "has bf16"])
+OTHERS = dict.fromkeys(precision.INSTRUCTIONS, False)
+PROCESSORS = {
+    "AVX2": (False, {"architecture": "x86_64", **OTHERS}),
+    "AVX-512 alone": (True, {"architecture": "x86_64", **OTHERS}),  # where oneDNN converts every number
+    "AVX-512 with bf16": (True, {"architecture": "x86_64", **OTHERS, "avx512_bf16": True}),
+    "AMX": (True, {"architecture": "x86_64", **OTHERS, "amx_bf16": True}),
+    "Arm": (False, {"architecture": "aarch64"}),
+    "Arm with bf16": (True, {"architecture": "aarch64"}),
+}
+
+
+@pytest.fixture(params=PROCESSORS)
 def lacks(request, monkeypatch):
-    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: not request.param)
-    return request.param
+    is_supported, has = PROCESSORS[request.param]
+    monkeypatch.setattr(torch.ops.mkldnn, "_is_mkldnn_bf16_supported", lambda: is_supported)
+    monkeypatch.setattr(torch.cpu, "get_capabilities", lambda: has)
+    return request.param in ("AVX2", "AVX-512 alone", "Arm")
 
 
 def test_bf16_is_computed_in_fp32_where_the_processor_has_no_fast_products(lacks):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import resource
 import subprocess
 import sys
 from itertools import combinations
@@ -178,3 +179,16 @@ def test_a_confined_process_sees_an_interpreter_and_nothing_else():
     names = sorted([*confined._environment(), "PWD"])
     test = f"assert f() == (['dev', 'lib64', 'python', 'tmp'], {names!r}, 65534, ['null'])"
     assert judged([Program(code=code, test=test)])[0].why == ""
+
+
+def test_the_processor_time_of_programs_is_that_of_the_process_that_has_them_judged():
+    """Of a process that nobody waits for, the cost of a job would know nothing."""
+    work = "import time\nwhile time.process_time() < 0.5: pass\ndef f(): return time.process_time()"
+
+    def of_children() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    before = of_children()
+    (verdict,) = judged([Program(code=work, test="assert f() >= 0.5")])
+    assert verdict.passed and of_children() - before >= 0.5

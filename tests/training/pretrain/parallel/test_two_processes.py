@@ -21,14 +21,22 @@ from resources.compute.base import Task
 from resources.compute.local import LocalBackend
 from resources.profile import Size
 from tests.training.pretrain import tiny
+from tests.training.pretrain.watch.looking import SUITES, items_artifact
 from training.contract.job import write_job
 from training.contract.process.exit_codes import REQUEUE
 from training.contract.progress import read_metrics
+from training.contract.records import write_record
 from training.pretrain.stages import pretrain as stage
+from training.pretrain.watch.settings import WatchRecipe
+from training.pretrain.watch.steps_settings import spaced_by_logarithm
+
+MEASURED = ("loss", "watched_bits", "held_out_bits", "training_loss/", "gradient_norm/", "clipped", "largest")
 
 
-def rows_of(job):
-    return [row for row in read_metrics(Path(job.output) / "metrics.jsonl") if "loss" in row]
+def curves(job):
+    """What was measured after each step; steps that were made again are written again."""
+    rows = read_metrics(Path(job.output) / "metrics.jsonl")
+    return {(name, row["step"]): value for row in rows for name, value in row.items() if name.startswith(MEASURED)}
 
 
 class Disturbed:
@@ -39,7 +47,7 @@ class Disturbed:
         self.observe, self.say, self.is_canceling = self.observed.append, lambda _: None, lambda: False
 
     def hear(self, kind, _, values):
-        if kind == "progress" and self.strike and values["time"] > self.began:
+        if kind == "progress" and self.strike and values["time"] > self.began and values["step"] > 5:
             (launcher,) = children(json.loads((self.folder / "process.json").read_text())["pid"])
             self.strike(launcher)
             self.strike = None
@@ -67,6 +75,11 @@ def test_two_processes_that_are_killed_or_warned_leave_what_one_goes_on_from(tmp
         chain.job(name, micro_batch_tokens=64, processes=count, shard=count, checkpoint_seconds=0.0)
         for name, count in (("one", 1), ("two", 2))
     )
+    watched = {"watch": write_record(WatchRecipe(every="log", suites=SUITES, items=9))}
+    guards = (items_artifact(tmp_path / "watched_items" / "w"),)
+    alone, together = (
+        dataclasses.replace(job, settings=job.settings | watched, guards=guards) for job in (alone, together)
+    )
     write_job(together, Path(together.output) / "job.json")
     watch = Disturbed(Path(together.output))
     argv = ("-m", "training", f"{together.output}/job.json")
@@ -82,9 +95,9 @@ def test_two_processes_that_are_killed_or_warned_leave_what_one_goes_on_from(tmp
     for job in (alone, last):
         outcome = stage.run(job, tiny.work_in(Path(job.output)))
     assert outcome.notes["resumed_at_step"] >= step
-    # Steps that were made again are written again.
-    losses = [{row["step"]: row["loss"] for row in rows_of(job)} for job in (alone, last)]
-    assert losses[1] == pytest.approx(losses[0], rel=1e-3)
+    one, both = curves(alone), curves(last)
+    assert both == pytest.approx(one, rel=1e-3, abs=1e-5)
+    assert {at for name, at in both if name == "watched_bits_per_byte_cloze"} == {0, *spaced_by_logarithm(100), 100}
     weights = [load_file(Path(job.output, "model", "model.safetensors")) for job in (alone, last)]
     for name, weight in weights[0].items():
         assert torch.allclose(weights[1][name], weight, rtol=1e-2, atol=1e-3), name

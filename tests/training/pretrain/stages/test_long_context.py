@@ -13,8 +13,10 @@ torch = pytest.importorskip("torch")
 
 from tests.examples import example, load_recipe  # noqa: E402
 from tests.training.pretrain.tiny import EOS, MODEL, PRETRAIN, TinyChain, commit, job_of, work_in  # noqa: E402
-from training.contract.job import DataError  # noqa: E402
+from training.contract.artifact import find, sha256_of  # noqa: E402
+from training.contract.job import DataError, Job  # noqa: E402
 from training.contract.records import RecipeError  # noqa: E402
+from training.contract.running.runner import run_job  # noqa: E402
 from training.pretrain.models import export  # noqa: E402
 from training.pretrain.models.attention import one_document  # noqa: E402
 from training.pretrain.models.decoder import Decoder, initialise  # noqa: E402
@@ -23,6 +25,7 @@ from training.pretrain.stages import long_context  # noqa: E402
 from training.pretrain.stages import pretrain as stage  # noqa: E402
 from training.pretrain.stages.long_context_settings import LongContextRecipe  # noqa: E402
 from training.pretrain.stages.needles import Needle, found_needles, needles, scorer  # noqa: E402
+from training.stages import STAGES  # noqa: E402
 
 HAY = [ord("a") + i % 26 for i in range(500)]
 DEPTHS = (0.0, 0.5, 1.0)
@@ -121,7 +124,7 @@ def chain(tmp_path_factory) -> TinyChain:
     return chain
 
 
-def extend(chain: TinyChain, name: str, recipe: LongContextRecipe = LONG):
+def job_of_extension(chain: TinyChain, name: str, recipe: LongContextRecipe = LONG) -> Job:
     folder = chain.root / "long" / name
     settings = {
         "model": replace(MODEL, max_length=192, rope_scaling=replace(MODEL.rope_scaling, kind="linear", factor=2.0)),
@@ -130,8 +133,12 @@ def extend(chain: TinyChain, name: str, recipe: LongContextRecipe = LONG):
         "short": {"sequence_length": 96},
     }
     inputs = (chain.base, chain.long_plan, chain.shards, chain.tokenizer)
-    job = replace(job_of("pretrain", settings, inputs, folder), stage="extend", asset="long_context_model")
-    return folder, long_context.run(job, work_in(folder))
+    return replace(job_of("pretrain", settings, inputs, folder), stage="extend", asset="long_context_model")
+
+
+def extend(chain: TinyChain, name: str, recipe: LongContextRecipe = LONG):
+    job = job_of_extension(chain, name, recipe)
+    return Path(job.output), long_context.run(job, work_in(Path(job.output)))
 
 
 @pytest.fixture(scope="module")
@@ -214,3 +221,19 @@ def test_the_stage_has_its_own_rows_rates_and_positions():
 def test_a_setting_that_makes_no_sense_is_refused(given, said):
     with pytest.raises(RecipeError, match=said):
         replace(load_recipe("kitchen"), long_context=LongContextRecipe(**given))
+
+
+def test_a_step_stays_without_needles_and_the_model_is_the_same(chain, extended):
+    """Made on the way or asked for later, it is the same artifact."""
+    whole = job_of_extension(chain, "keeping")
+    named = {"asset": "kept_long_context_steps", "partition": "tiny@long_context-step-2", "fingerprint": "step-2"}
+    kept = replace(whole, **named, settings=whole.settings | {"kept": {"step": 2}}, output=f"{whole.output}-step")
+    later = replace(kept, output=f"{whole.output}-later")
+    for job in (replace(whole, on_the_way=(kept,)), later):
+        assert run_job(job, STAGES) == 0
+    model, step, again = (find(Path(job.output)) for job in (whole, kept, later))
+    files = {one["path"]: one["sha256"] for one in model.record["files"]}
+    assert all(sha256_of(extended[0] / name) == digest for name, digest in files.items() if name != long_context.FILE)
+    assert step.digest == again.digest != model.digest and step.record["metrics"]["steps"] == 2
+    assert long_context.FILE in files and long_context.FILE not in {one["path"] for one in step.record["files"]}
+    assert {gate["name"] for gate in step.record["gates"]} == {"loss_finite_and_falling", "export_equals_trainer"}

@@ -255,7 +255,7 @@ def test_what_is_kept_is_in_no_fingerprint_but_those_of_the_steps():
     ],
 )
 def test_steps_are_kept_by_logarithm_by_number_or_by_name(settings, expected):
-    assert KeepRecipe(**settings).steps_of(12) == expected
+    assert KeepRecipe(**settings).steps_of(12, "pretrain.keep") == expected
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from training.data.words.ngrams import ngram_set
 from training.posttrain.rows import sorting
 from training.provenance.rows import build, rows
 from training.provenance.rows.rows import RowIndex, rows_holding
+from training.provenance.rows.spans import spans_in_rows
 
 PAGE = "Grandmother kept the sourdough in a blue bowl beside the window, and never once did she weigh the flour."
 WORDS = "the oven bread flour water salt bake knead warm hour until golden brown crust".split()
@@ -194,3 +195,19 @@ def test_a_changed_byte_of_the_index_or_of_the_rows_is_noticed(tmp_path, inputs)
     grams.write_bytes(grams.read_bytes()[:-4] + b"\0\0\0\1")
     with pytest.raises(RefusedInput, match=r"grams/00000.npy: content differs"):
         index.repeating(["nothing at all"])
+
+
+def test_the_parts_of_a_text_that_rows_have_are_told_with_all_their_rows(inputs, tmp_path):
+    index = indexed(tmp_path, inputs)
+    answers = [row["messages"][1]["content"] for row in FILES["instruction_data"]["instructions.jsonl"][3:]]
+    number = next(number for number, answer in enumerate(answers) if len(answer.split()) > 12)
+    text = f"I read: {PAGE.lower()} And then, in other words: {answers[number]}"
+    whole, other = spans_in_rows([index], text)
+    assert text[whole.start : whole.stop] == PAGE.lower().rstrip(".") and whole.words == len(PAGE.split())
+    assert named(whole.rows) == HOLDING - {("preference_data", "pairs#0000001")}  # which has half of it
+    assert named(other.rows) == {("instruction_data", f"mine#{10 + number:07d}")}
+    (kept, _) = spans_in_rows(
+        [index], text, lambda row: row["asset"] == "instruction_data" and row["outcome"] == "kept"
+    )
+    assert named(kept.rows) == {("instruction_data", "mine#0000001")}
+    assert spans_in_rows([index], "Nothing of it.") == spans_in_rows([index], "") == []

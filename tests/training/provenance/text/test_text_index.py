@@ -18,7 +18,7 @@ from training.data.tokens.tokenizer import load_tokenizer
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.provenance.text import build, search
 from training.provenance.text.suffixes import suffix_array
-from training.provenance.text.texts import spans_of_text
+from training.provenance.text.texts import rarity_bits, spans_of_text
 
 WORDS = "the oven bread flour water salt bake knead warm hour until golden brown crust".split()
 RARE = "Grandmother kept the sourdough in a blue bowl beside the window."
@@ -148,7 +148,7 @@ def test_a_text_is_found_with_its_pages_wherever_its_first_word_stands(made, tok
         assert asked[span.start : span.stop].strip() == RARE and span.start == start
         assert span.count == 2 and [page.row["warc_offset"] for page in span.pages] == [3000, 2000]
     first, copy = span.pages
-    assert (first.before, first.after) == ("First page.", " Then it rose.") and copy.after == ""
+    assert first.around(vocabulary) == ("First page.", " Then it rose.") and copy.around(vocabulary)[1] == ""
     assert first.row["url"] == "https://example.test/file-0.warc.gz/3000" and first.row["warc_offset"] == 3000
     assert spans_of_text("xyz", vocabulary, shards, least=4) == []
 
@@ -159,3 +159,17 @@ def test_a_text_that_begins_a_document_counts_with_the_one_after_a_space(tokeniz
     (span,) = spans_of_text(RARE, vocabulary, opened((shards, indexed(tmp_path, shards))))
     assert (span.start, span.stop, span.count) == (0, len(RARE), 2)
     assert sorted(page.token for page in span.pages) == [0, len(vocabulary.encode("Again:").ids)]
+
+
+def test_a_span_is_as_rare_as_its_tokens_are(made, tokenizer):
+    vocabulary, shards = load_tokenizer(tokenizer.file("tokenizer.json")), opened(made)
+    counts = sum(np.bincount(shard.tokens, minlength=400) for shard in shards)
+    rare, common = (
+        max(spans_of_text(text, vocabulary, shards), key=lambda span: span.tokens)
+        for text in (f" {RARE}", f" {' '.join(FILES[0][0].split()[:5])}")
+    )
+    ids = vocabulary.encode(f" {RARE}", add_special_tokens=False).ids
+    assert rare.bits == pytest.approx(-np.log2(counts[ids] / counts.sum()).sum(), abs=1e-3)
+    assert rare.bits / rare.tokens > common.bits / common.tokens
+    unread = int(np.flatnonzero(counts[: vocabulary.get_vocab_size()] == 0)[0])
+    assert rarity_bits([unread], shards) == pytest.approx(np.log2(counts.sum()), abs=1e-3)

@@ -11,18 +11,23 @@ import random
 import sys
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 from datasets import Dataset
 
-from training.contract.job import Counts, Job
+from training.contract.job import Counts, Gate, Job, Work
 from training.generate.passes.pass_rows import MERGED_ROWS
 from training.generate.turns import Chat
 from training.posttrain.align.alignment import Alignment, Trained
 from training.posttrain.align.prompts import as_text, check_usable, reasons_of
+from training.posttrain.align.sampling.looks import LOGGED, RewardLooks, WatchedReporter, fall_gate, watched_note
 from training.posttrain.align.sampling.rewards import LearnedReward, RightAnswer, part_rewards
 from training.posttrain.align.sampling.seeded_sampling import drawing_alike, spread_reference
+from training.posttrain.align.sampling.watched_prompts import watched_prompts
 from training.posttrain.align.settings import AlignRecipe
+from training.posttrain.align.watch_settings import AlignWatchRecipe
 from training.posttrain.answer_weights import while_sampling
 from training.posttrain.preferences.pairs import Pairs
 from training.posttrain.reward.reward import Judge
@@ -71,27 +76,47 @@ def train_on_samples(given: Alignment, config: type, trainer_class: type) -> Tra
         rewards[function] = weight
     gathers, why = while_sampling(given.sft_model, recipe, job.run)
     trainer = _trainer(given, config, trainer_class, prompts, rewards, gathers=gathers)
-    reporter = Reporter(given.work, checkpoint_seconds=job.run.checkpoint_seconds)
+    looks = _looks(given, trainer, rewards, prompts)
+    timed = {"checkpoint_seconds": job.run.checkpoint_seconds}
+    reporter = Reporter(given.work, **timed) if looks is None else WatchedReporter(looks, given.work, **timed)
+
+    def result(work: Work) -> Trained:
+        ids = [pair.prompt_ids + pair.chosen_ids for pair in pairs.train[:MERGED_ROWS]]
+        made = merged(trainer, right_padded(ids, given.chat.pad_id, trainer.model.device), work.path)
+        means = {"learned_reward_mean": learned.mean, "learned_reward_deviation": learned.deviation} if learned else {}
+        is_watched = looks is not None and work is given.work  # a step that is kept on the way is the same without
+        return Trained(
+            model=made.model,
+            files=made.files,
+            counts=counts,
+            metrics={**_windows(reporter, recipe), "steps": trainer.state.global_step, "prompts": len(prompts)},
+            gates=(finite_gate(reporter.losses), *_fall_gates(looks, trainer), *made.gates),
+            notes={
+                **means,
+                **said_of(trainer.model),
+                **({"answer_weights": why} if why else {}),
+                **({LOGGED: watched_note(looks, trainer.state.log_history)} if looks and is_watched else {}),
+                **_prompts_read(trainer, [rows[i] for i in prompt_order(len(rows), recipe)]),
+            },
+        )
+
+    reporter.kept = given.kept(result, len(prompts) / _prompts_per_step(trainer))
     fit(trainer, reporter, recipe)
-    sample = right_padded(
-        [pair.prompt_ids + pair.chosen_ids for pair in pairs.train[:MERGED_ROWS]],
-        given.chat.pad_id,
-        trainer.model.device,
-    )
-    made = merged(trainer, sample, given.work.path)
-    return Trained(
-        model=made.model,
-        files=made.files,
-        counts=counts,
-        metrics={**_windows(reporter, recipe), "steps": trainer.state.global_step, "prompts": len(prompts)},
-        gates=(finite_gate(reporter.losses), *made.gates),
-        notes={
-            **({"learned_reward_mean": learned.mean, "learned_reward_deviation": learned.deviation} if learned else {}),
-            **said_of(trainer.model),
-            **({"answer_weights": why} if why else {}),
-            **_prompts_read(trainer, [rows[i] for i in prompt_order(len(rows), recipe)]),
-        },
-    )
+    return result(given.work)
+
+
+def _looks(given: Alignment, trainer: Any, rewards: Rewards, prompts: list[Row]) -> RewardLooks | None:
+    """Return what looks at the training after the steps that the recipe watches; None if it watches none."""
+    if "watch" not in given.job.settings:
+        return None
+    recipe = replace(given.recipe, watch=given.job.settings_as(AlignWatchRecipe, "watch"))
+    watched = watched_prompts(recipe, given.chat, given.pairs, given.job.settings.get("watched_data", {}), prompts)
+    return RewardLooks(replace(given, recipe=recipe), trainer, rewards, watched)
+
+
+def _fall_gates(looks: RewardLooks | None, trainer: Any) -> tuple[Gate, ...]:
+    """Return the gate on a fall of the truth, where that ends the training."""
+    return (fall_gate(looks, trainer.state.log_history),) if looks and looks.watch.stops else ()
 
 
 def _trainer(
@@ -121,6 +146,13 @@ def _trainer(
         processing_class=given.tokenizer,
         peft_config=adapter_config(recipe.peft, given.sft_model, task="CAUSAL_LM", where="align"),
     )
+
+
+def _prompts_per_step(trainer: Any) -> Fraction:
+    """Return the prompts that a step reads. Several steps may learn from one drawing."""
+    args = trainer.args
+    drawn = Fraction(args.generation_batch_size, args.num_generations)
+    return drawn * args.gradient_accumulation_steps / (args.steps_per_generation * args.num_iterations)
 
 
 def _prompts_read(trainer: Any, ordered: list[Row]) -> dict[str, Any]:

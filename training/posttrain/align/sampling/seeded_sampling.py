@@ -60,21 +60,21 @@ def drawing_alike(trainer_class: type, trl: Mapping[str, Any], chat: Chat, *, ga
 
     class DrawsAlike(in_shares):
         def _generate_single_turn(self, prompt_ids: list[list[int]], *_: Any, **__: Any) -> Any:
-            answers = self._drawn(prompt_ids)
-            return (answers, None) if is_told_more else answers
-
-        def _drawn(self, prompts: list[list[int]]) -> list[list[int]]:
-            first = self.accelerator.process_index * len(prompts)
+            first = self.accelerator.process_index * len(prompt_ids)
             # A step draws several times if its batch is divided for generation.
             part = self._step % self.args.gradient_accumulation_steps
             number = ((self.args.seed * NUMBERS + self.state.global_step) * NUMBERS + part) * NUMBERS + first
-            seeds = [(number + row) % 2**63 for row in range(len(prompts))]
+            seeds = [(number + row) % 2**63 for row in range(len(prompt_ids))]
+            answers = self.drawn(self.model_wrapped, prompt_ids, seeds)
+            return (answers, None) if is_told_more else answers
+
+        def drawn(self, wrapped: Any, prompts: list[list[int]], seeds: list[int]) -> list[list[int]]:
             fill, device = int(self._tokenizer.pad_token_id), self.accelerator.device
             ends = torch.tensor(self.eos_token_ids, device=device)
             draw = Drawn(self.args, prompts, seeds, fill=fill, device=device)
-            is_plain = not why_padded(self.model)
+            is_plain = not why_padded(self.accelerator.unwrap_model(wrapped))
             with (
-                unwrap_model_for_generation(self.model_wrapped, self.accelerator) as model,
+                unwrap_model_for_generation(wrapped, self.accelerator) as model,
                 torch.no_grad(),
                 gathered(model, nullcontext(), bf16=self.args.bf16) if gathers else in_step(model, torch.no_grad()),
                 self.accelerator.autocast(),  # around all steps, so that weights are cast once

@@ -1,8 +1,13 @@
-"""S3 servers on this machine for the tests of roots in a store: our small one, moto's, and a Ceph of one host."""
+"""Stores on this machine for the tests of roots in a store.
+
+Of S3 there are our small server, moto's, and a Ceph of one host; of Azure, Microsoft's Azurite; of Google Cloud
+Storage, Google's own test bench, in the environment of the Python that PEDIGREE_TEST_TESTBENCH names.
+"""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shutil
 import signal
@@ -14,12 +19,42 @@ import urllib.request
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.cluster.minis3 import MiniS3
 
 KEY, SECRET = "of-the-tests", "secret-of-the-tests"
+TESTBENCH = "PEDIGREE_TEST_TESTBENCH"
+AZURITE_ACCOUNT = "devstoreaccount1"  # Azurite's own; its key is published with it
+AZURITE_KEY = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 CEPH = ("ceph-mon", "ceph-osd", "ceph-mgr", "radosgw", "radosgw-admin", "monmaptool", "ceph-authtool", "ceph")
+
+
+@dataclass(frozen=True)
+class Store:
+    """An empty bucket at an address, with what a process must have in its environment to reach it."""
+
+    address: str
+    environment: dict[str, str]
+    endpoint: str = field(default="", kw_only=True)  # of S3
+
+
+def s3_at(endpoint: str, *, makes_bucket: bool = True) -> Store:
+    """Return the store at an endpoint of S3, with an empty bucket."""
+    if makes_bucket:
+        import boto3
+
+        own = {"aws_access_key_id": KEY, "aws_secret_access_key": SECRET, "region_name": "us-east-1"}
+        boto3.client("s3", endpoint_url=endpoint, **own).create_bucket(Bucket="bucket")
+    keys = {"AWS_ACCESS_KEY_ID": KEY, "AWS_SECRET_ACCESS_KEY": SECRET, "AWS_DEFAULT_REGION": "us-east-1"}
+    return Store("s3://bucket", {"AWS_ENDPOINT_URL": endpoint, **keys}, endpoint=endpoint)
+
+
+def azurite_account(endpoint: str) -> str:
+    """Return what AZURE_STORAGE_CONNECTION_STRING says of Azurite's account at an endpoint."""
+    account = f"AccountName={AZURITE_ACCOUNT};AccountKey={AZURITE_KEY}"
+    return f"{account};BlobEndpoint={endpoint}/{AZURITE_ACCOUNT};"
 
 
 def free_ports(number: int) -> list[int]:
@@ -34,20 +69,53 @@ def free_ports(number: int) -> list[int]:
 
 
 @contextmanager
-def mini(folder: Path) -> Iterator[str]:
+def mini(folder: Path) -> Iterator[Store]:
     server = MiniS3()
-    yield server.endpoint
+    yield s3_at(server.endpoint, makes_bucket=False)
     server.stop()
 
 
 @contextmanager
-def moto(folder: Path) -> Iterator[str]:
+def moto(folder: Path) -> Iterator[Store]:
     (port,) = free_ports(1)
-    argv = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
-    with (folder / "moto.log").open("w") as said:
+    with served(folder, sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)):
+        yield s3_at(answering(f"http://127.0.0.1:{port}"))
+
+
+@contextmanager
+def azurite(folder: Path) -> Iterator[Store]:
+    (port,) = free_ports(1)
+    argv = ["azurite-blob", "--blobPort", str(port), "--location", str(folder), "--skipApiVersionCheck", "--silent"]
+    with served(folder, *argv):
+        account = azurite_account(answering(f"http://127.0.0.1:{port}"))
+        from azure.storage.blob import BlobServiceClient
+
+        BlobServiceClient.from_connection_string(account).create_container("bucket")
+        yield Store("az://bucket", {"AZURE_STORAGE_CONNECTION_STRING": account})
+
+
+@contextmanager
+def testbench(folder: Path) -> Iterator[Store]:
+    (port,) = free_ports(1)
+    program = Path(__file__).with_name("testbench_server.py")
+    with served(folder, os.environ[TESTBENCH], str(program), str(port)):
+        endpoint = answering(f"http://127.0.0.1:{port}")
+        wanted = urllib.request.Request(
+            f"{endpoint}/storage/v1/b?project=p",
+            json.dumps({"name": "bucket"}).encode(),
+            {"Content-Type": "application/json"},
+        )
+        urllib.request.urlopen(wanted, timeout=30).close()
+        yield Store("gs://bucket", {"STORAGE_EMULATOR_HOST": endpoint})
+
+
+@contextmanager
+def served(folder: Path, *argv: str) -> Iterator[None]:
+    """Context manager in which a program runs, whose output is in the folder."""
+    with (folder / "server.log").open("w") as said:
         process = subprocess.Popen(argv, stdout=said, stderr=said)
     try:
-        yield answering(f"http://127.0.0.1:{port}")
+        yield
     finally:
         process.terminate()
         process.wait()
@@ -67,7 +135,7 @@ def answering(endpoint: str) -> str:
 
 
 @contextmanager
-def ceph(folder: Path) -> Iterator[str]:
+def ceph(folder: Path) -> Iterator[Store]:
     """One monitor, manager and storage daemon, whose objects are in memory, and the gateway that speaks S3."""
     ports, run = free_ports(3), folder / "run"
     for name in ("mon", "mgr/x", "osd/0", "run", "rgw"):
@@ -96,7 +164,7 @@ def ceph(folder: Path) -> Iterator[str]:
         answering(f"http://{host}:{ports[2]}")
         user = ("--uid=tests", "--display-name=tests", f"--access-key={KEY}", f"--secret-key={SECRET}")
         do("radosgw-admin", "-n", "client.rgw.a", "user", "create", *user)
-        yield f"http://{host}:{ports[2]}"
+        yield s3_at(f"http://{host}:{ports[2]}")
     finally:
         for file in run.glob("*.pid"):
             _end(int(file.read_text()))
@@ -156,7 +224,11 @@ def lacking(name: str) -> str:
         return "boto3 is not installed; `make s3` installs it"
     if name == "ceph" and (absent := [program for program in CEPH if shutil.which(program) is None]):
         return f"no {absent[0]}: Debian has it in ceph-mon, ceph-osd, ceph-mgr, radosgw and ceph-common"
+    if name == "azurite" and (importlib.util.find_spec("adlfs") is None or shutil.which("azurite-blob") is None):
+        return "adlfs or azurite-blob is not installed; `make s3` installs them"
+    if name == "testbench" and (importlib.util.find_spec("gcsfs") is None or not os.environ.get(TESTBENCH)):
+        return f"gcsfs is not installed, or {TESTBENCH} names no Python; `make s3 TESTBENCH=PYTHON` does both"
     return ""
 
 
-SERVERS = {"mini": mini, "moto": moto, "ceph": ceph}
+SERVERS = {"mini": mini, "moto": moto, "ceph": ceph, "azurite": azurite, "testbench": testbench}

@@ -1,0 +1,1 @@
+"""The exams of the model in small numbers, and what it lost (`scores`)."""

@@ -1,0 +1,1 @@
+"""The last model in small numbers, a second result beside it: the stage `quantize`."""
