@@ -24,7 +24,10 @@ from training.contract.files import objects
 WHEN = "2026-11-29T10:00:00.000Z"
 CODES = {403: "AccessDenied", 500: "InternalError", 503: "SlowDown"}
 WORDS = {
+    "AccessDenied": 403,
     "ExpiredToken": 400,
+    "InvalidToken": 400,
+    "NoSuchBucket": 404,
     "RequestTimeTooSkewed": 403,
     "AuthorizationHeaderMalformed": 400,
     "PermanentRedirect": 301,

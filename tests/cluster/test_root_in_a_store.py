@@ -31,6 +31,12 @@ pytestmark = [
 ]
 
 UNTIL = "extracted_documents"
+AZURE_CODES = {
+    401: "InvalidAuthenticationInfo",
+    403: "AuthorizationFailure",
+    404: "ContainerNotFound",
+    503: "ServerBusy",
+}
 
 
 @pytest.fixture(scope="module", params=SERVERS)
@@ -78,7 +84,13 @@ def test_what_a_store_must_do(store, tmp_path):
 
 @pytest.mark.parametrize("name", ["azurite", "testbench"])
 @pytest.mark.parametrize(
-    ("status", "tries", "said"), [(503, 3, "given up after 2 more tries"), (403, 1, "; (set|give) ")]
+    ("status", "tries", "said"),
+    [
+        (503, 3, "given up after 2 more tries"),
+        (403, 1, "; give the (credential of the AZURE|account of GOOGLE)"),
+        (401, 1, "; .*renew"),
+        (404, 1, "; there is no bucket bucket: make it"),
+    ],
 )
 def test_a_package_of_another_store_is_obeyed_in_what_may_pass_and_tries_no_more_by_itself(
     name, status, tries, said, tmp_path, monkeypatch
@@ -93,11 +105,10 @@ def test_a_package_of_another_store_is_obeyed_in_what_may_pass_and_tries_no_more
         objects = Objects(f"{scheme}://bucket/root")
         fsspec.get_filesystem_class(scheme).clear_instance_cache()  # else it is the one of another endpoint
         (tmp_path / "file").write_bytes(b"1")
-        for call in (
-            lambda: objects.get("a"),
-            lambda: objects.create("a", b"1"),
-            lambda: objects.put_file("a", tmp_path / "file"),
-        ):
+        calls = [lambda: objects.create("a", b"1"), lambda: objects.put("a", b"1")]
+        if status != 404:  # else Google's answer is that of an object which is not there; Azure's package asks twice
+            calls += [lambda: objects.get("a"), lambda: objects.put_file("a", tmp_path / "file")]
+        for call in calls:
             asked.clear()
             with pytest.raises((StoreDown, DataError), match=said):
                 call()
@@ -115,7 +126,7 @@ def refusing(status: int) -> Iterator[tuple[str, list[str]]]:
             self.rfile.read(int(self.headers.get("content-length") or 0))
             asked.append(self.path)
             self.send_response(status)
-            self.send_header("x-ms-error-code", "AuthorizationFailure" if status == 403 else "ServerBusy")
+            self.send_header("x-ms-error-code", AZURE_CODES[status])
             self.send_header("content-length", "0")
             self.end_headers()
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import importlib
 import logging
+import os
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
@@ -33,24 +34,31 @@ PACKAGES = {
 }
 WAITS_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0)  # before each further try
 S3_CONFIG = {"connect_timeout": 10, "read_timeout": 60, "retries": {"max_attempts": 0}}
-_REGION = "set AWS_DEFAULT_REGION to the bucket's region"
-_GOOGLE = "give the account of GOOGLE_APPLICATION_CREDENTIALS the right to read, write and remove objects there"
-_AZURE = "set AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME and a credential that it takes"
 _NO_BUCKET = {"NoSuchBucket", "ContainerNotFound"}
-WAYS_OUT = {  # by the store's own code
-    "ExpiredToken": "renew the credentials and give the command again; what is finished is used",
-    "RequestTimeTooSkewed": "set this machine's clock",
-    "AuthorizationHeaderMalformed": _REGION,
-    "PermanentRedirect": _REGION,
-    "InvalidAccessKeyId": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
-    "SignatureDoesNotMatch": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
-    "401": _GOOGLE,
-    "403": _GOOGLE,
-    "AuthenticationFailed": _AZURE,
-    "AuthorizationFailure": _AZURE,
-    "AuthorizationPermissionMismatch": _AZURE,
-    "NoAuthenticationInformation": _AZURE,
-    "ContainerNotFound": "make the container, or name another",
+_KEYS = {
+    "s3": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or AWS_PROFILE",
+    "gs": "set GOOGLE_APPLICATION_CREDENTIALS to the file of an account",
+    "az": "set AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME and a credential that it takes",
+}
+_RIGHTS = {
+    "s3": "give the user of AWS_ACCESS_KEY_ID or AWS_PROFILE the right to list, read, write and remove objects there",
+    "gs": "give the account of GOOGLE_APPLICATION_CREDENTIALS the right to list, read, write and remove objects there",
+    "az": "give the credential of the AZURE_STORAGE_ variables the right to list, read, write and remove objects there",
+}
+_RENEW = "renew the credentials and give the command again; what is finished is used"
+_REGION = "set AWS_DEFAULT_REGION to the bucket's region"
+WAYS_OUT = {  # by the store's own code, or the name of the error of its package
+    **dict.fromkeys(("ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAuthenticationInfo"), _RENEW),
+    **dict.fromkeys(("CredentialRetrievalError", "SSOTokenLoadError", "UnauthorizedSSOTokenError"), _RENEW),
+    "RefreshError": f"{_RENEW}; set this machine's clock if it is wrong",
+    **dict.fromkeys(("RequestTimeTooSkewed", "RequestExpired"), "set this machine's clock"),
+    **dict.fromkeys(("AuthorizationHeaderMalformed", "PermanentRedirect"), _REGION),
+    "RecursionError": _REGION,  # aiobotocore's, where the store sends it away and does not say where to
+    **dict.fromkeys(("InvalidAccessKeyId", "SignatureDoesNotMatch", "NoCredentialsError"), _KEYS["s3"]),
+    **dict.fromkeys(("PartialCredentialsError", "ProfileNotFound"), _KEYS["s3"]),
+    "401": f"{_KEYS['gs']}, and renew one that has expired",
+    "NoAuthenticationInformation": _KEYS["az"],
+    "AuthenticationFailed": f"{_KEYS['az']}, renew one that has expired, and set this machine's clock if it is wrong",
 }
 _GIVEN_UP = (errno.EINVAL, errno.EPERM, errno.ENOSYS, errno.ENAMETOOLONG, getattr(errno, "EREMCHG", errno.ENOENT))
 _PASSING = {
@@ -97,10 +105,10 @@ class Objects:
     def check_conditions(self) -> None:
         """Raise DataError if the store creates an object that is there already: then two jobs could both commit."""
         key = f"probe-{uuid.uuid4().hex}"
-        is_new = self.create(key, b"first")  # where nothing can be written, there is nothing to remove
+        self.create(key, b"first")  # where nothing can be written, there is nothing to remove
         is_replaced = self.create(key, b"second")
         self.remove([key])
-        if not is_new or is_replaced:
+        if is_replaced:
             raise DataError(
                 f"{self.address}: the store writes an object again that was to be written only if there is none, so two"
                 " jobs could commit one artifact; it cannot hold a root"
@@ -132,10 +140,10 @@ class Objects:
         return self._tried("list", prefix, find)
 
     def move(self, key: str, new: str) -> None:
-        """Copy an object within the store and remove the first; nothing is done if there is none."""
-        target = f"{self._path}/{new}"
-        self._tried("move", key, _unless_missing(lambda files, path: files.cp_file(path, target)))
-        self.remove([key])
+        """Write a small object under a new key and remove the first; nothing is done if there is none."""
+        if (data := self.get(key)) is not None:
+            self.put(new, data)
+            self.remove([key])
 
     def remove(self, keys: list[str]) -> None:
         """Remove objects; those that are not there are passed over."""
@@ -182,7 +190,10 @@ class Objects:
         if scheme == "gs":  # the other class asks for the kind of the bucket, by another protocol, each time
             files = importlib.import_module("gcsfs.core").GCSFileSystem(**options)
         else:
-            files = fsspec.filesystem(scheme, **options)
+            try:
+                files = fsspec.filesystem(scheme, **options)
+            except ValueError as error:  # Azure's package, without an account
+                raise DataError(masked(f"{self.address}: {_sentence_of(error)}; {_KEYS[scheme]}")) from None
         _try_once(files, scheme)
         return files
 
@@ -201,7 +212,7 @@ class Objects:
                     raise  # this machine's disk
                 said = masked(f"cannot {what} {key} ({type(error).__name__}: {_sentence_of(error)})")
                 if not _may_pass(error):
-                    way_out = WAYS_OUT.get(_code_of(error), "")
+                    way_out = _way_out(error, *self.address.split("://"))
                     raise DataError("; ".join(filter(None, (f"{self.address}: {said}", way_out)))) from None
                 if wait is None:
                     said = f"{said}; given up after {len(WAITS_SECONDS)} more tries"
@@ -247,10 +258,23 @@ def _unless_missing(call: Callable[[Any, str], T]) -> Callable[[Any, str], T | N
             return call(files, path)
         except FileNotFoundError as error:
             if _code_of(error) in _NO_BUCKET:
-                raise PermissionError(f"there is no bucket {path.partition('/')[0]}") from None
+                raise
             return None
 
     return asked
+
+
+def _way_out(error: Exception, scheme: str, path: str) -> str:
+    """Return what a person can do about an error of a store's address that does not pass; empty if it is not known."""
+    if os.path.isabs(str(getattr(error, "filename", None) or "")):  # a file of this machine
+        return ""
+    code = _code_of(error)
+    if code in _NO_BUCKET or isinstance(error, FileNotFoundError):
+        return f"there is no bucket {path.partition('/')[0]}: make it, or name another"
+    if way_out := WAYS_OUT.get(code) or WAYS_OUT.get(type(error).__name__):
+        return way_out
+    is_refused = isinstance(error, PermissionError) or code == "403" or _status_of(error) in ("401", "403")
+    return _RIGHTS[scheme] if is_refused else ""
 
 
 def _code_of(error: BaseException) -> str:

@@ -6,6 +6,7 @@ import hashlib
 import logging
 from pathlib import Path
 
+import fsspec
 import pytest
 
 from assets.state.references import aside
@@ -136,6 +137,9 @@ def test_what_does_not_pass_is_one_sentence(store, fault, error, num_requests):
     ("fault", "way_out"),
     [
         ("ExpiredToken", "renew the credentials"),
+        ("InvalidToken", "renew the credentials"),
+        ("AccessDenied", "give the user of AWS_ACCESS_KEY_ID or AWS_PROFILE the right"),
+        ("NoSuchBucket", "there is no bucket bucket: make it"),
         ("RequestTimeTooSkewed", "set this machine's clock"),
         ("AuthorizationHeaderMalformed", "set AWS_DEFAULT_REGION"),
         ("PermanentRedirect", "set AWS_DEFAULT_REGION"),
@@ -147,13 +151,47 @@ def test_a_store_that_refuses_in_the_middle_says_the_way_out_and_half_of_it_is_n
 ):
     here, there = machine(store, tmp_path / "here"), machine(store, tmp_path / "there")
     record = write(here, "what was made")
-    store.faults = [fault] * 9
+    store.faults = [fault] * 999  # a package that is sent away without a region asks for it again and again
     with pytest.raises(DataError, match=way_out):
         artifact.commit_record(here, record)
     store.faults = []
     assert artifact.find(there) is None and artifact.find(here) is None
     artifact.commit_record(here, record)
     assert opened(there) == "what was made"
+
+
+@pytest.mark.parametrize(("fault", "way_out"), [("ExpiredToken", "renew"), ("AccessDenied", "AWS_PROFILE the right")])
+def test_a_record_that_cannot_be_moved_stays_and_the_store_is_named(store, tmp_path, fault, way_out):
+    here = machine(store, tmp_path / "here")
+    artifact.commit_record(here, write(here, "what was made"))
+    before = dict(store.objects)
+    store.faults = [fault] * 9
+    with pytest.raises(DataError, match=way_out):
+        stored_root.move_stored(here, here.with_name("moved"))
+    assert store.objects == before
+
+
+def test_without_credentials_the_variables_are_named(store, monkeypatch, tmp_path):
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+    with pytest.raises(DataError, match="set AWS_ACCESS_KEY_ID"):
+        Objects("s3://bucket/root", store.endpoint).get("a")
+    fsspec.get_filesystem_class("s3").clear_instance_cache()
+
+
+def test_a_store_whose_answer_is_lost_after_it_wrote_holds_to_conditions(store, monkeypatch):
+    does, lost = store.answer, [500]
+
+    def answer(*asked):
+        said = does(*asked)
+        return (lost.pop(), b"", {}) if lost else said
+
+    monkeypatch.setattr(store, "answer", answer)
+    Objects("s3://bucket/root", store.endpoint).check_conditions()
+    assert not lost and store.objects == {}
 
 
 def test_a_store_that_does_not_hold_to_conditions_is_refused(store):
