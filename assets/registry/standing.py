@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ from assets.registry.decision import DECISION, lineage_of, model_of
 from assets.state.chain import CHAIN
 from assets.state.tombstones import erased_by
 from training.contract import artifact
+from training.contract.files.stored_root import not_stored, stored_root
 from training.contract.scopes import last_model
 
 if TYPE_CHECKING:
@@ -51,9 +53,17 @@ def damage(comparison: Comparison, *, before_promotion: bool = False) -> list[st
         is_near = cell is decision or cell.key in decision.inputs
         if cell.artifact is not None and (is_near or before_promotion):
             reads = is_near or CHAIN[cell.asset].stage.by_a_model
-            lines += artifact.problems_of(cell.artifact, reads=reads)
+            lines += artifact.problems_of(cell.artifact) if reads else looked_over(cell.artifact)
             lines += erased_by(cell.artifact)[1]
     return lines
+
+
+def looked_over(made: Artifact) -> list[str]:
+    """Return the problems that names and sizes tell. A file that only the root's store has is looked for there."""
+    files, is_stored = made.record["files"], stored_root(made.path) is not None
+    away = [one for one in files if is_stored and not os.path.lexists(made.path / one["path"])]
+    here = replace(made, record=made.record | {"files": [one for one in files if one not in away]})
+    return artifact.problems_of(here, reads=False) + (not_stored(made.path, away) if away else [])
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -134,7 +134,11 @@ class Objects:
         def find(files: Any, path: str) -> dict[str, Mapping[str, Any]]:
             files.invalidate_cache()
             above = len(path) - len(prefix)
-            found = files.find(path, detail=True)
+            place, _, last = path.rstrip("/").rpartition("/")
+            if self.address.startswith("s3:") and place:  # else s3fs asks twice more where nothing is there
+                found = files.find(place, detail=True, prefix=f"{last}/")
+            else:
+                found = files.find(path, detail=True)
             return {name[above:]: said for name, said in found.items() if name.rstrip("/") != path.rstrip("/")}
 
         return self._tried("list", prefix, find)

@@ -202,6 +202,17 @@ def test_a_store_that_does_not_hold_to_conditions_is_refused(store):
     assert store.objects == {}
 
 
+def test_a_list_is_one_request_also_where_nothing_is_there(store):
+    root, bucket = (Objects(address, store.endpoint) for address in ("s3://bucket/root", "s3://bucket"))
+    for key in ("refs/a/p.json", "refs-of-others/b", "ref"):
+        root.put(key, b"1")
+    store.requests.clear()
+    assert root.listed("takedowns") == {} and root.listed("refs").keys() == {"refs/a/p.json"}
+    assert root.listed("").keys() == {"refs/a/p.json", "refs-of-others/b", "ref"}
+    assert bucket.listed("root/refs").keys() == {"root/refs/a/p.json"} and len(bucket.listed("")) == 3
+    assert [method for method, _ in store.requests] == ["GET"] * 5
+
+
 def test_what_is_missing_is_known_from_one_list(store, tmp_path):
     here, there = machine(store, tmp_path / "here"), machine(store, tmp_path / "there")
     artifact.commit_record(here, write(here, "what was made"))
