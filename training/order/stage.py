@@ -6,11 +6,14 @@ from typing import TYPE_CHECKING, Any
 
 from training.contract.records import RecipeError, no_such
 from training.contract.stage import Asset, Input, Stage
+from training.data.words.languages import LANGUAGES
 
 if TYPE_CHECKING:
     from training.order.settings import MixtureRecipe
     from training.pretrain.settings import PretrainRecipe
     from training.recipe.recipe import Recipe
+
+MOST_SHOWN = 40  # sources of a recipe, in an error
 
 PLAN = Stage(
     name="plan",
@@ -53,17 +56,25 @@ def affordable_tokens(recipe: Recipe) -> int | None:
 def _check_sources(recipe: Recipe) -> None:
     """Raise RecipeError if the mixture names a source that the recipe's snapshots cannot have."""
     labels = sorted({snapshot.label for snapshot in recipe.snapshots})
-    buckets = () if recipe.shards.buckets == "none" else ("head", "middle", "tail", "unscored")
+    buckets = _buckets(recipe)
     known = [f"{label}/{bucket}" for label in labels for bucket in buckets] or labels
+    shown = known if len(known) <= MOST_SHOWN else [f"{label}/LANGUAGE" for label in labels]
     given = {"mixture.weights": recipe.mixture.weights, "mixture.source_epochs": recipe.mixture.source_epochs}
     given |= {"mixture.phases: weights": {name: 0 for phase in recipe.mixture.phases for name in phase.weights}}
     problems = [
-        no_such(f"{where}: no source is called {name!r}; a source is the `label` of a snapshot", name, known)
+        no_such(f"{where}: no source is called {name!r}; a source is the `label` of a snapshot", name, shown)
         for where, names in given.items()
         for name in sorted(set(names) - set(known))
     ]
     if problems:
         raise RecipeError(*problems)
+
+
+def _buckets(recipe: Recipe) -> tuple[str, ...]:
+    """Return the names of the buckets into which the recipe may divide a source; of languages those that it accepts."""
+    if recipe.shards.buckets == "language":
+        return (*(recipe.filter.languages or sorted(LANGUAGES)), "zxx", "unknown")  # zxx: pages of code
+    return () if recipe.shards.buckets == "none" else ("head", "middle", "tail", "unscored")
 
 
 def _of_rung(recipe: Recipe, rung: str) -> dict[str, Any]:
