@@ -95,7 +95,7 @@ SCORE_QUANTIZED = Stage(
 )
 LEARNING_CURVES = Stage(
     name="learning_curves",
-    version="2",
+    version="3",
     module="evaluation.steps.learning_curves",
     libraries=("jinja2",),
     kinds=("json", "html"),
@@ -425,6 +425,8 @@ def _promote(recipe: Recipe, part: str) -> dict[str, Any]:
     return sections("promote")(recipe, part) | asked
 
 
+_KEEPING = tuple(f"{section}.keep.is_asked" for section in ("pretrain", "long_context", "sft", "align"))
+
 # The models that chat: the last ones of their trainings, or the one that was chosen in place of the last.
 _CHATTING = (
     *(Input(asset=name, when=partial(_is_not_replaced, model=name)) for name in ("sft_model", "aligned_model")),
@@ -493,12 +495,12 @@ ASSETS = (
     Asset(
         name="step_scores",
         stage=SCORE_STEP,
-        description="Benchmark scores of the base model as it was after a kept step; every answer is kept.",
+        description="Benchmark scores of a model as it was after a kept step of its training; every answer is kept.",
         group="evaluation",
         scope="step",
-        sections=("pretrain.keep.is_asked",),
+        sections=_KEEPING,
         settings=_step_scores,
-        inputs=(Input(asset="kept_steps"),),
+        inputs=tuple(Input(asset=kept) for kept in WHOLE),
         checks=(_check_suites,),
     ),
     Asset(
@@ -544,10 +546,13 @@ ASSETS = (
     Asset(
         name="learning_curves",
         stage=LEARNING_CURVES,
-        description="The base model's scores over its kept steps, and what reading leaked items did to them.",
+        description=(
+            "The scores of each training's model over its kept steps, and what reading leaked items did to those of "
+            "the base model."
+        ),
         group="evaluation",
         scope="section",
-        sections=("pretrain.keep.is_asked",),
+        sections=_KEEPING,
         settings=sections(),
         inputs=(
             Input(asset="step_scores", which="every"),

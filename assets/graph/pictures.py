@@ -8,6 +8,7 @@ Dagster's page fetches nothing.
 from __future__ import annotations
 
 import base64
+import json
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -16,6 +17,7 @@ from itertools import islice
 from evaluation.report.figures import Bar, alone, bars_picture, line_picture, lines_picture, thinned
 from training.contract.artifact import Artifact
 from training.contract.progress import METRICS_FILE, curve, read_metrics
+from training.contract.scopes import whole_in_words
 
 MOST_BARS = 16
 MOST_LENGTHS = 1_000_000  # documents of which a histogram is made
@@ -30,16 +32,14 @@ Bars = list[tuple[str, float]]
 
 
 def picture_of(made: Artifact) -> str:
-    """Markdown with the picture of an artifact; empty if it holds no numbers that a picture would show better."""
+    """Markdown with the picture of an artifact, or its pictures; empty if it holds no numbers that one shows better."""
     record = made.record
     drawn = _DRAWN.get(record["asset"])
     if drawn is None and (made.path / METRICS_FILE).exists():
         drawn = _losses
-    svg = drawn(made) if drawn is not None else ""
-    svg = svg or _funnel(made)
-    if not svg:
-        return ""
-    return f"![{record['asset']}](data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()})"
+    found = (drawn(made) if drawn is not None else "") or _funnel(made)
+    images = [base64.b64encode(svg.encode()).decode() for svg in ([found] if isinstance(found, str) else found) if svg]
+    return "\n".join(f"![{record['asset']}](data:image/svg+xml;base64,{image})" for image in images)
 
 
 # What is drawn of which asset
@@ -97,13 +97,19 @@ def _scores(made: Artifact, *, what: str = "score") -> str:
     )
 
 
-def _learning_curves(made: Artifact) -> str:
-    """The score of each suite over the tokens of the kept steps, a line each."""
-    points = read_metrics(made.path / METRICS_FILE)
-    names = dict.fromkeys(name for point in points for name in point if name.endswith("_score"))
-    lines = [[(point["tokens"], point[name]) for point in points if name in point] for name in names]
-    title = f"scores over tokens: {', '.join(name.removesuffix('_score') for name in names)}"
-    return alone(lines_picture(title, lines, horizontal="to token"), STYLE, title=title) if names else ""
+def _learning_curves(made: Artifact) -> list[str]:
+    """A picture for each training: the score of each suite over the tokens or steps of its kept steps, a line each."""
+    from evaluation.steps import learning_curves as curves
+
+    told, drawn = json.loads(made.file(curves.RESULT_FILE).read_text("utf-8")), []
+    for model, points in {"base_model": told["steps"], **told["later"]}.items():
+        suites = list(dict.fromkeys(suite for point in points for suite in point["suites"]))
+        over = curves.counted(points)
+        title = f"{whole_in_words(model)}: scores over {over.rstrip('s')}s: {', '.join(suites)}"
+        lines = [curves.curve(points, suite, "score", "interval")[0] for suite in suites]
+        if picture := lines_picture(title, lines, horizontal=f"to {over.rstrip('s')}"):
+            drawn.append(alone(picture, STYLE, title=title))
+    return drawn
 
 
 def _contamination(made: Artifact) -> str:
@@ -137,7 +143,7 @@ def _losses(made: Artifact) -> str:
     return alone(picture, STYLE, title=title) if len(points) > 1 else ""
 
 
-_DRAWN: Mapping[str, Callable[[Artifact], str]] = {
+_DRAWN: Mapping[str, Callable[[Artifact], str | list[str]]] = {
     "token_shards": _lengths,
     "deduplicated_documents": _clusters,
     "training_plan": _mixture,

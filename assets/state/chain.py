@@ -103,7 +103,8 @@ def parts_of(asset: Asset, recipe: Recipe) -> list[str]:
         return [rung.name for rung in recipe.ladder.rungs]
     if asset.scope == "step":
         # The last one first: its training passes the others, if they are made when the last model is there already.
-        return kept_parts(recipe, asset.sections[0].partition(".")[0])[::-1]
+        sections = [name.partition(".")[0] for name in asset.sections]
+        return [part for section in sections for part in kept_parts(recipe, section)[::-1]]
     return [""] if asks_for(recipe, *asset.sections) else []
 
 
@@ -118,7 +119,7 @@ def input_partitions(item: Input, recipe: Recipe, part: str) -> list[str]:
     if names == [""]:
         return [recipe.name]
     chosen = {
-        "same": [part],
+        "same": [part] if part in names else [],
         "earlier": names[: names.index(part) + 1] if part in names else [],
         "every": names,
         "quality": [name for name in names if name in recipe.quality.snapshots],

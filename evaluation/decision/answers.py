@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from training.contract.job import InputArtifact, Job
-from training.contract.scopes import CHOSEN_MODEL, KEPT_STEPS, QUANTIZED, QUANTIZED_MODEL
+from training.contract.scopes import CHOSEN_MODEL, KEPT_LONG_STEPS, KEPT_STEPS, QUANTIZED, QUANTIZED_MODEL
 
 MODEL_FOLDER = "model"
 CORPUS = "decontaminated_documents"  # the pages that the models were pretrained on
@@ -18,8 +18,11 @@ NAMES = {
     "adopted_model": "base",
     "base_model": "base",
     KEPT_STEPS: "base",
+    KEPT_LONG_STEPS: "base",
     "sft_model": "sft",
+    "kept_sft_steps": "sft",
     "aligned_model": "aligned",
+    "kept_align_steps": "aligned",
     QUANTIZED_MODEL: QUANTIZED,
 }
 MODELS = {"base": "base_model", "sft": "sft_model", "aligned": "aligned_model"}

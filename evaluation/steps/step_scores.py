@@ -1,8 +1,9 @@
-"""Stage `score_step`: the scores of the base model as it was after one of the steps that it keeps.
+"""Stage `score_step`: the scores of a model as it was after one of the steps that its training keeps.
 
-The files are those of the stage `evaluate` (evaluation/exams/scores.py) for one model, which is called `base`. Where an
-item is answered by likelihood, its kept sample also has `right`: the log-likelihood and the bytes of its first right
-answer. The suite then has `bits_per_byte` of all these answers together, as while the model was trained.
+The files are those of the stage `evaluate` (evaluation/exams/scores.py) for one model, which has the name of its
+training's last model: `base`, `sft` or `aligned`. Where an item is answered by likelihood, its kept sample also has
+`right`: the log-likelihood and the bytes of its first right answer. The suite then has `bits_per_byte` of all these
+answers together, as while the model was trained.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from evaluation.decision.intervals import ratio_interval
 from evaluation.exams.scores import Exams, check_names, completeness, metrics_of, sit, write_scores
 from training.contract.identity import numerics
 from training.contract.job import Job, Outcome, Work
-from training.contract.scopes import KEPT_STEPS
+from training.contract.scopes import WHOLE
 from training.data.exams.settings import BenchmarkRecipe
 from training.pretrain.watch.divisors import DIVISORS
 from training.recipe.settings.evaluation import EvaluationRecipe
@@ -26,8 +27,6 @@ from training.recipe.settings.evaluation import EvaluationRecipe
 if TYPE_CHECKING:
     from evaluation.exams.harness import SuiteResult
     from evaluation.exams.items import ExamItem
-
-NAME = NAMES["base_model"]
 
 
 def run(job: Job, work: Work) -> Outcome:
@@ -48,11 +47,12 @@ def _scored(job: Job, work: Work, *, is_first: bool) -> Outcome:
     check_names(recipe.suites)
     numerics.use_threads(job.run)
     numerics.note(job, work)
-    read = {benchmark.name: asked_exam(benchmark, job.settings) for benchmark in recipe.suites}
-    exams: Exams = [(benchmark, read[benchmark.name].items) for benchmark in recipe.suites]
-    item = job.input_of(KEPT_STEPS)
+    asked = {benchmark.name: asked_exam(benchmark, job.settings) for benchmark in recipe.suites}
+    exams: Exams = [(benchmark, asked[benchmark.name].items) for benchmark in recipe.suites]
+    item = job.input_of(*WHOLE)
+    name = NAMES[item.asset]
     identity = {"asset": item.asset, "fingerprint": item.fingerprint, "digest": item.digest}
-    candidate = sit(NAME, item.file(MODEL_FOLDER), identity, exams, recipe, job.settings, run=job.run)
+    candidate = sit(name, item.file(MODEL_FOLDER), identity, exams, recipe, job.settings, run=job.run)
     if not is_first:
         return Outcome(files=())
     candidate.results = [
@@ -61,17 +61,18 @@ def _scored(job: Job, work: Work, *, is_first: bool) -> Outcome:
     ]
     suites = {result.suite: result.as_json() | bits_of(result.samples) for result in candidate.results}
     bits = {
-        f"{NAME}_{suite}_bits_per_byte": told["bits_per_byte"]
+        f"{name}_{suite}_bits_per_byte": told["bits_per_byte"]
         for suite, told in suites.items()
         if "bits_per_byte" in told
     }
-    trained, metrics = item.record()["metrics"], metrics_of({NAME: suites}) | bits
-    work.progress.log(step=trained["steps"], tokens=trained["tokens"], **metrics)
+    trained, metrics = item.record()["metrics"], metrics_of({name: suites}) | bits
+    read = {"tokens": trained["tokens"]} if "tokens" in trained else {}  # a training on rows counts none
+    work.progress.log(step=trained["steps"], **read, **metrics)
     return Outcome(
-        files=tuple(write_scores(work.path, [candidate], {NAME: suites})),
-        metrics=metrics | {"step": trained["steps"], "tokens": trained["tokens"]},
-        gates=(completeness({NAME: suites}, {name: len(exam.items) for name, exam in read.items()}, [NAME]),),
-        notes={"refused_items": {name: exam.refused for name, exam in read.items() if exam.refused}},
+        files=tuple(write_scores(work.path, [candidate], {name: suites})),
+        metrics=metrics | {"step": trained["steps"], **read},
+        gates=(completeness({name: suites}, {suite: len(exam.items) for suite, exam in asked.items()}, [name]),),
+        notes={"refused_items": {suite: exam.refused for suite, exam in asked.items() if exam.refused}},
     )
 
 

@@ -228,6 +228,20 @@ def test_commands_take_a_step_of_a_training_on_rows_by_its_name(rows):
     assert {"rows@sft-epoch-1", "rows@align-step-1"} <= planned
 
 
+def test_steps_of_trainings_on_rows_are_scored_compared_and_drawn(rows):
+    ran = pedigree("run", "rows", "--until", "learning_curves", root=rows)
+    assert ran.code == 0, ran.errors
+    assert set(ran.answer["assets"]["step_scores"]) == {"rows@sft-epoch-1", "rows@align-step-1"}
+    told = pedigree("compare", "rows@sft-epoch-1", "rows@align-step-1", root=rows).answer
+    assert {row["suite"] for row in told["scores"]} == {"cloze", "sums", "questions", "chat"}
+    assert told["not_compared"] == [] and all(row["sides"][1]["against"]["items"] for row in told["scores"])
+    drawn = json.loads(next(rows.glob("learning_curves/*/learning_curves.json")).read_text("utf-8"))
+    assert drawn["steps"] == [] and {name: len(of) for name, of in drawn["later"].items()} == {
+        "sft_model": 1,
+        "aligned_model": 1,
+    }
+
+
 def test_a_step_of_a_training_on_rows_that_is_asked_for_later_is_made_by_training_again(rows):
     path = rows / "recipes" / "rows.yaml"
     path.write_text(ROWS.replace("epochs: all", "steps: [3]"))

@@ -21,14 +21,14 @@ from training.contract.artifact import Artifact, Damaged, find
 from training.contract.files.writing import regular_bytes
 from training.contract.job import DataError, RefusedInput
 from training.contract.records import RecipeError
-from training.contract.scopes import KEPT_STEPS, QUANTIZED, QUANTIZED_MODEL, QUANTIZED_SCORES
+from training.contract.scopes import QUANTIZED, QUANTIZED_MODEL, QUANTIZED_SCORES, WHOLE
 from training.data.checksum_cache import known_under
 from training.provenance.file_verification import sound
 from training.provenance.lineage import Node, artifacts_under, item_of, lineage_of
 from training.recipe.recipe import Recipe, recipe_as_data
 
 SCORES = "model_scores"
-SCORES_OF = {KEPT_STEPS: "step_scores", QUANTIZED_MODEL: QUANTIZED_SCORES}  # by model, of those it does not score
+SCORES_OF = dict.fromkeys(WHOLE, "step_scores") | {QUANTIZED_MODEL: QUANTIZED_SCORES}  # of models it does not score
 ORDER = {name: number for number, name in enumerate(CHAIN)}
 
 

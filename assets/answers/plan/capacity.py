@@ -118,7 +118,7 @@ def scored(recipe: Recipe) -> Iterator[str]:
     """Yield every asset for which models are scored and not trained."""
     if recipe.evaluation.suites:
         yield "model_scores"
-        if recipe.pretrain.keep.is_asked:
+        if asks_for(recipe, *CHAIN["step_scores"].sections):
             yield "step_scores"
         if recipe.promote.best_by:
             yield CHOSEN_MODEL

@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import shutil
 from statistics import fmean
 
 import pytest
 
 pytest.importorskip("torch")
 
+from assets.graph.pictures import picture_of
 from evaluation.decision.answers import choice_in_words
 from evaluation.report.run_page import leak_effects
 from evaluation.stages import STAGES as EVALUATION
@@ -159,12 +161,12 @@ def test_bits_have_an_interval_from_two_items_on():
     assert bits_of([{"correct": True}]) == {}
 
 
-def curves(scored, findings):
-    """The artifact of the curves, with what a scan found."""
+def curves(scored, findings, later=()):
+    """The artifact of the curves, with what a scan found. `later` are scores of steps of later trainings."""
     found = sorted({one["item"] for one in findings})
     told = {"found": {"pretraining": []}, "questions_seen": [], "not_cleared": []}
     said = dict.fromkeys((*SUITES, "written"), told) | {"plain": told | {"found": {"pretraining": found}}}
-    scan = scored.root / "data_contamination" / f"found-{len(found)}"
+    scan = scored.root / "data_contamination" / f"found-{len(found)}-{len(later)}"
     scan.mkdir(parents=True)
     (scan / "contamination.json").write_text(json.dumps({"suites": said}))
     (scan / "findings.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in findings))
@@ -173,7 +175,7 @@ def curves(scored, findings):
         for asset in ("step_scores", "kept_steps")
         for step in reversed(STEPS)
     ]
-    inputs += [commit_by_hand(scan, "data_contamination"), scored.plan_artifact, scored.shards]
+    inputs += [*later, commit_by_hand(scan, "data_contamination"), scored.plan_artifact, scored.shards]
     folder = scored.root / "learning_curves" / scan.name
     assert run_job(job_by_hand("learning_curves", folder, {}, inputs, asset="learning_curves"), EVALUATION) == 0
     return folder
@@ -192,6 +194,38 @@ def test_the_curves_have_each_step_with_its_tokens_and_intervals(scored):
     page = (folder / "learning_curves.html").read_text()
     assert page.count("<svg") == 2 * len(SUITES) + 1 and "<td>written</td>" in page
     assert "found no item of these exams" in page and (folder / "leaked_items.jsonl").read_text() == ""
+
+
+def test_a_step_of_fine_tuning_takes_exams_under_its_own_name_and_has_a_curve_of_its_own(scored):
+    """The model of step 3 stands for one that was kept after step 2 of fine-tuning, which counts no tokens."""
+    folder = scored.root / "kept_sft_steps" / "s-2"
+    shutil.copytree(scored.root / "kept_steps" / "m-3" / "model", folder / "model")
+    item = commit_by_hand(folder, "kept_sft_steps", partition="tiny@sft-step-2", metrics={"steps": 2})
+    before = find(scored.root / "step_scores" / "m-3").record
+    output = scored.root / "step_scores" / "s-2"
+    settings = {"evaluation": before["settings"]["evaluation"]}
+    job = job_by_hand("score_step", output, settings, (item,), asset="step_scores", partition="tiny@sft-step-2")
+    assert run_job(job, EVALUATION) == 0
+    metrics = find(output).record["metrics"]
+    assert metrics["step"] == 2 and "tokens" not in metrics
+    assert metrics["sft_plain"] == before["metrics"]["base_plain"]  # of the same weights
+    assert find(output).file("samples/sft_plain.jsonl.zst").exists()
+    made = find(curves(scored, [], later=[item_of(find(output))]))
+    told = json.loads(made.file("learning_curves.json").read_text())
+    assert [point["step"] for point in told["steps"]] == [3, 6] and told["later"].keys() == {"sft_model"}
+    (point,) = told["later"]["sft_model"]
+    assert point["suites"]["plain"] == told["steps"][0]["suites"]["plain"] and point.keys() == {"step", "suites"}
+    rows = read_metrics(made.file(METRICS_FILE))
+    assert [(row["step"], "tokens" in row, "sft_plain_score" in row) for row in rows] == [
+        (3, True, False),
+        (6, True, False),
+        (2, False, True),
+    ]
+    metrics = made.record["metrics"]
+    assert metrics["kept_steps"] == 3 and metrics["sft_plain_score"] == point["suites"]["plain"]["score"]
+    page = made.file("learning_curves.html").read_text()
+    assert "The base model after 2 kept steps" in page and "The SFT model after 1 kept step<" in page
+    assert picture_of(made).count("data:image/svg+xml") == 2
 
 
 def test_a_leaked_item_has_the_steps_that_read_its_page_and_an_effect(scored):
