@@ -128,7 +128,9 @@ def test_a_list_that_is_stale_or_changed_by_hand_is_written_anew(tmp_path):
 
 def test_the_page_on_architecture_has_a_row_for_every_asset():
     text = (PROJECT / "docs" / "architecture.md").read_text("utf-8")
+    kept = ", ".join(f"{section}.keep.is_asked" for section in ("pretrain", "long_context", "sft", "align"))
     scopes = {one.name: ", ".join(one.sections) or one.scope for one in CHAIN.values()}
+    scopes = {name: scope.replace(kept, "any keep.is_asked") for name, scope in scopes.items()}
     rows = [f"| `{one.name}` | {scopes[one.name]} | `{one.stage.module}` |" for one in CHAIN.values()]
     assert [row for row in rows if row not in text] == []
 

@@ -22,6 +22,7 @@ from training.contract.artifact import Artifact
 from training.contract.job import DataError, read_job
 from training.contract.records import differences, write_record
 from training.contract.running.phase import RANKS_FOLDER
+from training.contract.scopes import KEPT_STEPS, WHOLE
 from training.contract.stage import InputCheck
 from training.contract.stored_state import saved_step
 
@@ -177,6 +178,24 @@ def check_begun(cell: Cell, comparison: Comparison) -> None:
     raise DataError(
         f"{cell.asset} [{cell.partition}]: training stands at step {step} and was begun otherwise ({reasons}); change"
         f" that back to go on from there, or begin at step 0 {BEGINS_ANEW}"
+    )
+
+
+def check_continued(cell: Cell, comparison: Comparison) -> None:
+    """Raise DataError if a training that continues another one would silently begin at step 0: no state is there.
+
+    One that was made before is made again unasked, as after a withdrawal, which leaves no state.
+    """
+    pretrain = comparison.recipe.pretrain
+    own = artifact.folder_of(comparison.root, cell.asset, cell.fingerprint)
+    begins = cell.asset == WHOLE[KEPT_STEPS] and cell.state == "missing" and saved_step(own) is None
+    if not begins or not pretrain.continues.tokens or comparison.continued is not None:
+        return
+    name, at = pretrain.continues.recipe or "a shorter training", pretrain.continued_at[-1]
+    raise DataError(
+        f"{cell.asset} [{cell.partition}] continues {name}, of which no kept step up to {at}, where its decay begins,"
+        f" has its optimizer state under {comparison.root}; keep one there (pretrain.keep: {{steps: [{at}], optimizer:"
+        f" true}}) and run it, or have all {pretrain.steps} steps trained {BEGINS_ANEW}"
     )
 
 

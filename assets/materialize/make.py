@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from assets.graph.bill import settled_late
 from assets.graph.result import Made
-from assets.materialize.before_start import Repeats, check_begun, check_facts
+from assets.materialize.before_start import Repeats, check_begun, check_continued, check_facts
 from assets.materialize.causes import StageFailed
 from assets.materialize.events import announce
 from assets.materialize.follow import run_job, tell
@@ -96,6 +96,7 @@ def _check_start(cell: Cell, comparison: Comparison, pipeline: Pipeline, watch: 
     try:
         if not watch.starts_anew:
             check_begun(cell, comparison)
+            check_continued(cell, comparison)
             Repeats(comparison).check(cell)
         if trains(CHAIN[cell.asset]):
             check_facts(comparison)

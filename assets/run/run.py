@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assets.materialize.before_start import Repeats, check_begun, check_facts
+from assets.materialize.before_start import Repeats, check_begun, check_continued, check_facts
 from assets.materialize.events import Listener, heard_by
 from assets.materialize.watchers import tidy
 from assets.registry.decision import DECISION, model_of
@@ -109,6 +109,7 @@ class _Run:
         repeats = Repeats(comparison)
         for cell in () if starts_anew else chosen:
             check_begun(cell, comparison)
+            check_continued(cell, comparison)
             repeats.check(cell)
         if any(trains(CHAIN[cell.asset]) for cell in chosen):
             check_facts(comparison)

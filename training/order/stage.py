@@ -6,14 +6,13 @@ from typing import TYPE_CHECKING, Any
 
 from training.contract.records import RecipeError, no_such
 from training.contract.stage import Asset, Input, Stage
-from training.data.words.languages import LANGUAGES
 
 if TYPE_CHECKING:
     from training.order.settings import MixtureRecipe
     from training.pretrain.settings import PretrainRecipe
     from training.recipe.recipe import Recipe
 
-MOST_SHOWN = 40  # sources of a recipe, in an error
+ANY_LANGUAGE = "LANGUAGE"  # stands for the code of each
 
 PLAN = Stage(
     name="plan",
@@ -58,13 +57,13 @@ def _check_sources(recipe: Recipe) -> None:
     labels = sorted({snapshot.label for snapshot in recipe.snapshots})
     buckets = _buckets(recipe)
     known = [f"{label}/{bucket}" for label in labels for bucket in buckets] or labels
-    shown = known if len(known) <= MOST_SHOWN else [f"{label}/LANGUAGE" for label in labels]
     given = {"mixture.weights": recipe.mixture.weights, "mixture.source_epochs": recipe.mixture.source_epochs}
     given |= {"mixture.phases: weights": {name: 0 for phase in recipe.mixture.phases for name in phase.weights}}
     problems = [
-        no_such(f"{where}: no source is called {name!r}; a source is the `label` of a snapshot", name, shown)
+        no_such(f"{where}: no source is called {name!r}; a source is the `label` of a snapshot", name, known)
         for where, names in given.items()
         for name in sorted(set(names) - set(known))
+        if ANY_LANGUAGE not in buckets or name.partition("/")[0] not in labels
     ]
     if problems:
         raise RecipeError(*problems)
@@ -73,7 +72,7 @@ def _check_sources(recipe: Recipe) -> None:
 def _buckets(recipe: Recipe) -> tuple[str, ...]:
     """Return the names of the buckets into which the recipe may divide a source; of languages those that it accepts."""
     if recipe.shards.buckets == "language":
-        return (*(recipe.filter.languages or sorted(LANGUAGES)), "zxx", "unknown")  # zxx: pages of code
+        return (*(recipe.filter.languages or (ANY_LANGUAGE,)), "zxx", "unknown")  # zxx: pages of code
     return () if recipe.shards.buckets == "none" else ("head", "middle", "tail", "unscored")
 
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from assets.answers.plan.plan import steps_again
+from assets.materialize.before_start import check_continued
 from assets.materialize.jobs import job_of, on_the_way_of
 from assets.state.compare import compare
 from assets.state.recipe_folders import load_recipe
 from resources.profile import load_profile
 from tests.assets.fabricate import make_all, make_each, make_one
+from training.contract.job import DataError
 from training.contract.records import varied
 from training.contract.scopes import KEPT_STEPS, OPTIMIZER_FOLDER
 from training.order.batch_settings import ContinueRecipe
@@ -60,6 +64,25 @@ def test_a_longer_training_goes_on_from_the_last_state_before_the_decay_and_its_
         begin = job_of(cell, comparison, size).goes_on_from
         found.append((begin and begin.partition, comparison.step_before(cell)))
     assert found == [("kitchen@step-100", 100), (None, 0), (None, 0)]
+
+
+def test_a_training_that_continues_one_without_a_state_is_not_begun_at_step_0_unasked(root, tmp_path):
+    recipe = load_recipe("kitchen")
+    continues = ContinueRecipe(recipe="kitchen", tokens=(recipe.pretrain.tokens,))
+    longer = varied(
+        recipe, {"name": "longer", "pretrain": {"tokens": 2 * recipe.pretrain.tokens, "continues": continues}}
+    )
+    comparison = make_each(longer, root, make_one, leave=lambda cell: cell.asset == "base_model")
+    cell = comparison.cells["base_model", "longer"]
+    check_continued(cell, comparison)  # step 100 has a state
+    gone = replace(comparison, continued=None)
+    with pytest.raises(DataError) as error:
+        check_continued(cell, gone)
+    said = str(error.value)
+    assert "continues kitchen, of which no kept step up to 770, where its decay begins, has its optimizer state" in said
+    assert "keep: {steps: [770], optimizer: true}" in said and "all 2200 steps trained with --start-anew" in said
+    for state in ("outdated", "made"):  # as after a withdrawal
+        check_continued(replace(cell, state=state), gone)
 
 
 def test_the_plan_counts_each_way_once_and_from_its_state(root):
