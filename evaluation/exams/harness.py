@@ -23,6 +23,7 @@ from lm_eval.utils import hash_string
 from evaluation.decision.intervals import share_interval
 from evaluation.exams.items import ExamItem
 from evaluation.exams.local_model import LocalModel, Prompt, TokenizedRequests
+from evaluation.exams.lost_points import counted, whys
 from evaluation.exams.tasks import make_task
 from training.contract.job import DataError
 from training.contract.records import RecipeError
@@ -40,8 +41,9 @@ class SuiteResult:
     """One model's result on one suite.
 
     `standard_error` is None with fewer than two items. `kinds` has the score of each kind of item, for items that say
-    their kind. `samples` has one row for each item, and `how` says how the score was made. `set_aside` names the items
-    that do not fit into the model's positions and have no part in the score; `items` are those that have.
+    their kind. `samples` has one row for each item, with why a written answer scored 0; `how` says how the score was
+    made. `set_aside` names the items that do not fit into the model's positions and have no part in the score; `items`
+    are those that have.
     """
 
     suite: str
@@ -69,6 +71,7 @@ class SuiteResult:
             "metrics": self.metrics,
             **({"set_aside": len(self.set_aside)} if self.set_aside else {}),
             **({"kinds": self.kinds} if self.kinds else {}),
+            **({"scored_0": zeros} if (zeros := counted(self.samples)) else {}),
         }
 
 
@@ -408,4 +411,5 @@ def _sample(record: Mapping[str, Any], item: ExamItem, task: ConfigurableTask, m
         said = {"responses": list(map(str, record["resps"][0])), "score": float(record[metric])}
         sample |= said if several else {}
     sample["correct"] = bool(record[metric] == 1)
-    return sample
+    why = whys(record, item, task, is_right=sample["correct"])
+    return sample | ({"why": why} if why else {})

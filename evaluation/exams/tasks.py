@@ -35,7 +35,7 @@ from training.contract.records import RecipeError
 from training.contract.sandbox import code_eval
 from training.contract.sandbox.answers import ConfinedScores, scored
 from training.contract.sandbox.confined import check_sandbox
-from training.contract.sandbox.judged import Found, Given, check_tests, judged
+from training.contract.sandbox.judged import Found, Given, Verdict, check_tests, judged
 from training.contract.user_input.plain_data import MOST_BYTES, yaml_value
 from training.data.exams.generation import PASS_AT, WRITTEN, check_generation, check_repeats
 from training.data.exams.grading import given
@@ -104,6 +104,7 @@ class LmEvalTask(ConfigurableTask):
         self, config: dict[str, Any], splits: Mapping[str, Sequence[Mapping[str, Any]]], items: Sequence[str] = ()
     ) -> None:
         self._splits, self._items = splits, items
+        self.verdicts: dict[tuple[int, str], list[Verdict]] = {}  # on the programs of an item, by item and filter
         super().__init__(config=config)
         self.set_fewshot_seed(FEWSHOT_SEED)
 
@@ -134,18 +135,29 @@ class LmEvalTask(ConfigurableTask):
         for request, said in zip(requests, whole, strict=True):
             request.resps = said
         if self.UNSAFE_CODE:
-            programs = (
-                CODE_EVAL.program(code, str(self.doc_to_target(request.doc)), _shown(request.doc))
-                for request in requests
-                for codes in request.filtered_resps.values()
-                for code in ([codes] if isinstance(codes, str) else codes)
-            )
-            CODE_EVAL.judge_ahead(programs, partial(_shared, judged))
+            programs = {
+                (number, name): [
+                    CODE_EVAL.program(code, str(self.doc_to_target(request.doc)), _shown(request.doc))
+                    for code in ([codes] if isinstance(codes, str) else codes)
+                ]
+                for number, request in enumerate(requests)
+                for name, codes in request.filtered_resps.items()
+            }
+            CODE_EVAL.judge_ahead((one for some in programs.values() for one in some), partial(_shared, judged))
+            self.verdicts = {
+                (requests[number].doc_id, name): [CODE_EVAL.known[one] for one in some]
+                for (number, name), some in programs.items()
+            }
         scores = self.config.process_results
         if isinstance(scores, ConfinedScores):
             answers = ((one.doc, [said]) for one in requests for said in one.filtered_resps.values())
             scores.ahead(answers, partial(_shared, partial(scored, scores.function, scores.metrics)))
         return filtered
+
+    def fallbacks(self, name: str) -> list[Any]:
+        """Return what the filters of that name give where they find nothing in an answer."""
+        made = [one() for ensemble in self._filters if ensemble.name == name for one in ensemble.filters]
+        return [one.fallback for one in made if hasattr(one, "fallback")]
 
     def process_results(self, doc: Mapping[str, Any], results: Sequence[Any]) -> dict[str, Any]:
         """Return the metrics of one item. A program is judged by what was shown of it.

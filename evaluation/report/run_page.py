@@ -96,6 +96,7 @@ def render_report(
             reward_parts=reward_parts(board["alignment"]),
             watched=watched_rewards(records),
             kinds=kinds(board["scores"]),
+            zeros=zeros(board["scores"]),
             not_above=NOT_ABOVE,
             how=_file(records, "model_scores", "harness.json") or {},
             reproducibility=reproducibility(records),
@@ -278,11 +279,31 @@ def _rows(folder: Path, suite: str) -> list[dict[str, Any]]:
             "prompt": row["prompt"],
             "target": row["target"],
             "answers": {
-                model: {"text": samples[model][i]["response"], "score": score_of(samples[model][i])}
+                model: {
+                    "text": samples[model][i]["response"],
+                    "score": score_of(samples[model][i]),
+                    "why": _why(samples[model][i]),
+                }
                 for model in samples
             },
         }
         for i, row in enumerate(samples["base"])
+    ]
+
+
+def _why(sample: Mapping[str, Any]) -> str:
+    """Return why the first answer of an item that scored 0 did so; empty if it is not known."""
+    first = next((one for one in sample.get("why", ()) if one), None)
+    return ": ".join(first.values()) if first else ""
+
+
+def zeros(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[dict[str, Any]]:
+    """Return a row for each suite and reason for which written answers scored 0, with the number of each model."""
+    return [
+        {"suite": suite, "kind": kind, "answers": {model: of["scored_0"].get(kind, 0) for model, of in counted.items()}}
+        for suite, models in scores.items()
+        if (counted := {model: entry for model, entry in models.items() if "scored_0" in entry})
+        for kind in dict.fromkeys(kind for entry in counted.values() for kind in entry["scored_0"])
     ]
 
 

@@ -158,14 +158,16 @@ def evaluate(
 
 
 def score_lines(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the scores as lines of a table, with 95 % intervals."""
+    """Return the scores as lines of a table, with 95 % intervals, and below it why written answers scored 0."""
     rows = []
     for suite, one in scores.items():
         low, high = one["interval"]
         interval = f"{low:.3f} to {high:.3f}"
         rows.append((suite, f"{one['score']:.3f}", interval, str(one["n"]), f"{one['chance']:.3f}", one["metric"]))
     head = ("suite", "score", "95 % interval", "items", "chance", "metric")
-    return table_lines(rows, head=head, right={1, 3, 4})
+    zeros = {suite: one["scored_0"] for suite, one in scores.items() if "scored_0" in one}
+    told = (f"{suite}: {', '.join(f'{n:,} {kind}' for kind, n in kinds.items())}" for suite, kinds in zeros.items())
+    return [*table_lines(rows, head=head, right={1, 3, 4}), *(["", "answers that scored 0:", *told] if zeros else [])]
 
 
 def check_no_secret(places: Sequence[str]) -> None:

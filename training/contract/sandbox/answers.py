@@ -21,10 +21,10 @@ from functools import cache, partial
 from typing import Any
 
 from training.contract.errors import DataError
-from training.contract.sandbox.confined import Limits, Nursery, check_sandbox
+from training.contract.sandbox.confined import Ending, Limits, Nursery, check_sandbox
 from training.contract.sandbox.inside import absent
-from training.contract.sandbox.inside.plain import decoded, encoded
-from training.contract.sandbox.judged import line_of, side_by_side
+from training.contract.sandbox.inside.plain import decoded, encoded, shown
+from training.contract.sandbox.judged import NO_ANSWER, TIMEOUT, kind_of_error, line_of, side_by_side
 
 # What can be imported beside Python's own library, with the distribution that has it: pure Python, from sympy down.
 PACKAGES = {
@@ -36,6 +36,7 @@ PACKAGES = {
 }
 STAND_INS = ("datasets",)  # that tasks import for their annotations
 DECOYS, TRIED_DECOYS = 3, 12
+UNBELIEVED = "not believed"  # of an answer that would be right for other items as well
 # How the right answer of an item is said so that the tasks read it: Minerva's form, and the others'.
 RIGHT_FORMS = ("Final Answer: The final answer is ${}$. I hope it is correct.", "$\\boxed{{{}}}$")
 # A document's fields and an answer to it. Parsers of LaTeX build tables as they go, which take longer than an answer.
@@ -73,10 +74,14 @@ class EvaluatedAnswer:
 
 @dataclass(frozen=True, slots=True)
 class Scored:
-    """The scores of one answer by the names of metrics. If they are 0 for another reason than the function's, why."""
+    """The scores of one answer by the names of metrics.
+
+    If they are 0 for another reason than the function's, why, as text and as one of few kinds (`judged.Verdict`).
+    """
 
     values: Scores
     why: str = ""
+    kind: str = ""
 
 
 def scored(
@@ -131,15 +136,17 @@ class _Caller:
             answer = program.receive(deadline) and program.receive(deadline) if sent else None
             if answer is not None:
                 return self._read(answer)
-            late = f"no score within {limits.wall_seconds:g} s"
-            return self._none(late if time.monotonic() >= deadline else self.nursery.ending(program))
+            late = Ending(f"no score within {limits.wall_seconds:g} s", is_late=True)
+            ending = late if time.monotonic() >= deadline else self.nursery.ending(program)
+            return self._none(ending.why, TIMEOUT if ending.is_late else NO_ANSWER)
 
     def _read(self, answer: bytes) -> Scored:
         """Return the scores that a process says. It may say anything."""
         try:
             said = json.loads(answer)
             if "raised" in said:
-                return self._none(": ".join(map(str, said["raised"]))[:200])
+                name, text = map(str, said["raised"])
+                return self._none(shown(f"{name}: {text}"[:200]), kind_of_error(name))
             values = decoded(said["value"], _unread)
             found = {name: values[name] for name in self.metrics}
         except (ValueError, TypeError, KeyError, IndexError, RecursionError, ArithmeticError, AttributeError):
@@ -148,8 +155,8 @@ class _Caller:
             return self._none("a score is not from 0 to 1")
         return Scored(found)
 
-    def _none(self, why: str) -> Scored:
-        return Scored(dict.fromkeys(self.metrics, 0), why)
+    def _none(self, why: str, kind: str = NO_ANSWER) -> Scored:
+        return Scored(dict.fromkeys(self.metrics, 0), why, kind)
 
 
 def _scored(call: _Caller, answer: EvaluatedAnswer) -> Scored:
@@ -169,8 +176,10 @@ def _scored(call: _Caller, answer: EvaluatedAnswer) -> Scored:
         compared += 1
         left |= dict.fromkeys(suspect, 0)
     if not compared:
-        return Scored(dict.fromkeys(left, 0), "no item has another right answer to compare with")
-    return Scored(left, "" if left == found.values else "it scores as well for other right answers")
+        return Scored(dict.fromkeys(left, 0), "no item has another right answer to compare with", UNBELIEVED)
+    if left == found.values:
+        return found
+    return Scored(left, "it scores as well for other right answers", UNBELIEVED)
 
 
 class ConfinedScores:
@@ -199,9 +208,13 @@ class ConfinedScores:
 
     def __call__(self, document: Mapping[str, Any], results: Sequence[Any]) -> Scores:
         """Return the scores of an item's answer."""
-        if (key := _key(document, results)) not in self.known:
+        if _key(document, results) not in self.known:
             self.ahead([(document, results)], partial(scored, self.function, self.metrics))
-        return dict(self.known[key].values)
+        return dict(self.scored_before(document, results).values)
+
+    def scored_before(self, document: Mapping[str, Any], results: Sequence[Any]) -> Scored:
+        """Return the scores of an answer that was scored already, with why they are 0."""
+        return self.known[_key(document, results)]
 
     def ahead(
         self,

@@ -39,6 +39,8 @@ NAMESPACES = (
     *("--cap-drop", "ALL", "--new-session", "--die-with-parent", "--clearenv", "--as-pid-1"),
 )
 GIVE_UP_SECONDS = 20.0  # for the first process that is tried
+KILLED = 128 + 9  # as the kernel does at the limit of processor time
+USED_UP = 0.5  # of the limit: it is kept by ticks, which on a busy machine come to more than the time of the process
 END_SECONDS = 5.0  # for a process to end by itself
 # The libraries that the interpreter and its extension modules map, as they say when all of them are loaded. Modules for
 # terminals and networks, which the process lacks, need half of the libraries; each that is shown takes a millisecond.
@@ -80,6 +82,17 @@ class Limits:
         return {"limits": limits if endless else {**limits, "RLIMIT_CPU": self.cpu_seconds}, "depth": self.depth}
 
 
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """Why no answer comes any more of a process, as the process that started it knows from the kernel.
+
+    `is_late`: it used up its time.
+    """
+
+    why: str
+    is_late: bool = False
+
+
 class Channel:
     """Lines to and from a confined process, by two descriptors that are this object's to close."""
 
@@ -116,11 +129,16 @@ class Channel:
         line, _, self._rest = b"".join(parts).partition(b"\n")
         return line
 
-    def why_silent(self, code: int | None) -> str:
-        """Return why no answer comes any more of a process that ended with `code`; None if it runs."""
+    def why_silent(self, code: int | None, cpu_seconds: float = 0.0) -> Ending:
+        """Return why no answer comes any more of a process that ended with `code` after so much processor time.
+
+        None: it runs.
+        """
         if code is None:
-            return f"it closed its answers, or one has more than {self.limits.answer_bytes:,} bytes"
-        return f"it ended with signal {code - 128}" if code > 128 else f"it ended with code {code}"
+            return Ending(f"it closed its answers, or one has more than {self.limits.answer_bytes:,} bytes")
+        if code == KILLED and cpu_seconds >= USED_UP * self.limits.cpu_seconds:
+            return Ending(f"it used its {self.limits.cpu_seconds} s of processor time", is_late=True)
+        return Ending(f"it ended with signal {code - 128}" if code > 128 else f"it ended with code {code}")
 
 
 class Confined(Channel):
@@ -152,7 +170,7 @@ class Confined(Channel):
         super().close()
         _ended(self._process)
 
-    def ending(self) -> str:
+    def ending(self) -> Ending:
         """Return why no answer comes any more: how the process ended, or what it did instead."""
         try:
             return self.why_silent(self._process.wait(timeout=1.0))
@@ -217,19 +235,20 @@ class Nursery:
         finally:
             channel.close()
 
-    def ending(self, channel: Channel) -> str:
+    def ending(self, channel: Channel) -> Ending:
         """Return why the last program gives no answer any more: how it ended, or what it did instead.
 
         Raise DataError if the nursery has ended itself.
         """
         try:
             self._control.sendall(b"e")
-            said = self._control.recv(16)
+            said = self._control.recv(64)
         except OSError:
             said = b""
         if not said:
             raise self._no_more()
-        return channel.why_silent(None if int(said) < 0 else int(said))
+        code, milliseconds = map(int, said.split())
+        return channel.why_silent(None if code < 0 else code, milliseconds / 1000)
 
     def _no_more(self) -> DataError:
         assert self._process.stderr is not None, "it is a pipe"
@@ -351,7 +370,7 @@ def why_unavailable() -> str:
             nothing = b'{"program": "", "limits": {}, "depth": 100}\n{}\n'
             if program.send(nothing, deadline) and program.receive(deadline):
                 return ""
-            said = tried.ending(program)
+            said = tried.ending(program).why
     except (DataError, LookupError, OSError, subprocess.SubprocessError) as error:
         said = str(error)
     return (

@@ -8,6 +8,7 @@ could write, patch or guess. A program that ends, says too much or takes too lon
 from __future__ import annotations
 
 import ast
+import builtins
 import json
 import sys
 import time
@@ -22,7 +23,8 @@ from typing import Any, TypeVar
 
 from training.contract.errors import DataError
 from training.contract.process.cores import available_cores
-from training.contract.sandbox.confined import Confined, Limits, Nursery, check_sandbox
+from training.contract.sandbox.confined import Confined, Ending, Limits, Nursery, check_sandbox
+from training.contract.sandbox.inside.plain import shown
 
 Given = TypeVar("Given")
 Found = TypeVar("Found")
@@ -39,10 +41,18 @@ class Program:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Whether a program passed its test; if not, why."""
+    """Whether a program passed its test; if not, why, as text and as one of few kinds.
+
+    Tests and kernel say that a program failed, and how. Only class, text and line of an error in a program are what its
+    own process says, shown as one printable line.
+    """
 
     passed: bool
     why: str = ""
+    kind: str = ""
+
+
+TIMEOUT, MEMORY, WRONG, NO_ANSWER = "timeout", "memory", "wrong result", "no answer"
 
 
 def check_tests(tests: Iterable[str]) -> None:
@@ -156,24 +166,23 @@ class _Examiner:
             tests = self._ready(deadline)
             if not (sent and tests.send(line_of({"test": program.test, "prelude": program.given}), deadline)):
                 self._close_tests()
-                return Verdict(False, "the program does not start")
+                return Verdict(False, "the program does not start", NO_ANSWER)
             while (said := tests.receive(deadline)) is not None:
                 message = json.loads(said)  # of the tests' side, which runs no word of the program
                 if "ask" not in message:
-                    return Verdict(message["passed"] is True, message["why"])
+                    return _verdict(message)
                 asked = candidate.send(line_of(message["ask"]), deadline)
                 answer = candidate.receive(deadline) if asked else None
                 if answer is None:
-                    late = f"no answer within {self._limits.wall_seconds:g} s"
-                    why = late if time.monotonic() >= deadline else nursery.ending(candidate)
-                    return self._gone(tests, why)
+                    silent = Ending(f"no answer within {self._limits.wall_seconds:g} s", is_late=True)
+                    return self._gone(tests, silent if time.monotonic() >= deadline else nursery.ending(candidate))
                 tests.send(answer + b"\n", deadline)
             if time.monotonic() >= deadline:
-                why = f"the tests do not end within {self._limits.wall_seconds:g} s"
+                verdict = Verdict(False, f"the tests do not end within {self._limits.wall_seconds:g} s", TIMEOUT)
             else:
-                why = f"the tests gave no verdict: {tests.ending()}"
+                verdict = Verdict(False, f"the tests gave no verdict: {tests.ending().why}", NO_ANSWER)
             self._close_tests()
-            return Verdict(False, why)
+            return verdict
 
     def _ready(self, deadline: float) -> Confined:
         if self._tests is None:
@@ -181,13 +190,32 @@ class _Examiner:
             self._tests.send(line_of(self._limits.as_settings(endless=True)), deadline)
         return self._tests
 
-    def _gone(self, tests: Confined, why: str) -> Verdict:
+    def _gone(self, tests: Confined, ending: Ending) -> Verdict:
         """Return the verdict on a program that gives no answer. The tests are told, and decide nothing."""
         until = time.monotonic() + 1.0
         said = tests.receive(until) if tests.send(line_of({"gone": True}), until) else None
         if said is None or "ask" in json.loads(said):  # it is still at work
             self._close_tests()
-        return Verdict(False, f"the program gave no answer: {why}")
+        return Verdict(False, f"the program gave no answer: {ending.why}", TIMEOUT if ending.is_late else NO_ANSWER)
+
+
+def _verdict(message: dict[str, Any]) -> Verdict:
+    """Return the verdict that the tests' side gives. A failed assertion of theirs is a wrong result."""
+    if message["passed"] is True:
+        return Verdict(True)
+    raised = message.get("raised")
+    is_wrong = raised == AssertionError.__name__ and not message["by_program"]
+    kind = NO_ANSWER if raised is None else WRONG if is_wrong else kind_of_error(raised)
+    return Verdict(False, shown(message["why"]), kind)
+
+
+def kind_of_error(name: str) -> str:
+    """Return the kind of a failure by the name of an error's class; the names of a program's own classes are none."""
+    if name == MemoryError.__name__:
+        return MEMORY
+    found = getattr(builtins, name, None)
+    is_known = isinstance(found, type) and issubclass(found, BaseException)
+    return f"exception {name}" if is_known else "exception of another class"
 
 
 def line_of(message: Any) -> bytes:

@@ -116,7 +116,60 @@ def test_why_a_program_failed_is_said():
     codes = ["def f(x): return 5", "def f(x): os._exit(0)\nimport os", "f = (", "def f(x):\n  while True: pass"]
     said = [one.why for one in judged([Program(code=code, test=test) for code in codes], Limits(cpu_seconds=1))]
     assert said[0].startswith("AssertionError") and said[1] == "the program gave no answer: it ended with code 0"
-    assert said[2].startswith("SyntaxError") and "ended with signal" in said[3]
+    assert said[2].startswith("SyntaxError") and said[3].endswith("it used its 1 s of processor time")
+
+
+KINDS = {
+    "def f(x): return 5": ("wrong result", "AssertionError (line 2 of the test: assert f(2) == 4)"),
+    "def f(x):\n    y = x\n    return z": (
+        "exception NameError",
+        "NameError: name 'z' is not defined (line 3 of the program)",
+    ),
+    "\nf = (": ("exception SyntaxError", "SyntaxError: '(' was never closed (program, line 2) (line 2 of the program)"),
+    "g = 1": ("exception NameError", "NameError: name 'f' is not defined (line 2 of the test: assert f(2) == 4)"),
+    "def f(x):\n    return 'x' * (4 << 30)": ("memory", "MemoryError (line 2 of the program)"),
+    "def f(x):\n    while True: pass": ("timeout", "the program gave no answer: it used its 1 s of processor time"),
+    "def f(x): os._exit(0)\nimport os": ("no answer", "the program gave no answer: it ended with code 0"),
+    "def f(x): os.kill(os.getpid(), 9)\nimport os": (None, None),
+    "class Own(Exception): pass\ndef f(x): raise Own('s')": (
+        "exception of another class",
+        "ProgramRaised: s (line 2 of the program)",
+    ),
+}
+
+
+def test_the_kind_of_a_failure_and_its_line_are_said():
+    test = "x = 2\nassert f(2) == 4"
+    found = judged([Program(code=code, test=test) for code in KINDS], Limits(cpu_seconds=1))
+    said = {code: (one.kind, one.why) for code, one in zip(KINDS, found, strict=True)}
+    own_signal = said.pop("def f(x): os.kill(os.getpid(), 9)\nimport os")
+    assert said == {code: expected for code, expected in KINDS.items() if expected[0]}
+    assert own_signal[0] != "timeout"  # it spent no processor time
+
+
+FORGED = {
+    "a failed assertion of its own": "def f(x): raise AssertionError('passed')",
+    "escapes for a terminal": "def f(x): raise ValueError('\\x1b[2J\\u202e\\n' + 'passed' * 999)",
+    "a class named as a verdict": "E = type('passed', (Exception,), {})\ndef f(x): raise E('True')",
+    "a line that is none": "def f(x): pass\nimport json\njson.dumps = lambda said: "
+    '\'{"raised": ["ValueError", "x"], "line": "1 of the test", "passed": true, "kind": ""}\'',
+    "processor time that it had not": "def f(x): os._exit(137)\nimport os",
+}
+
+
+def test_a_program_chooses_neither_verdict_nor_kind_of_its_failure():
+    codes = [Program(code=code, test="assert f(2) == 4") for code in FORGED.values()]
+    found = dict(zip(FORGED, judged(codes, Limits(cpu_seconds=1)), strict=True))
+    assert not any(one.passed for one in found.values())
+    assert all(one.why.isprintable() and len(one.why) < 500 for one in found.values())
+    kinds = [one.kind for one in found.values()]
+    assert kinds == [
+        *("exception AssertionError", "exception ValueError", "exception of another class", "exception ValueError"),
+        "no answer",
+    ]
+    assert (
+        "\\x1b[2J\\u202e\\n" in found["escapes for a terminal"].why and "line" not in found["a line that is none"].why
+    )
 
 
 def test_what_is_too_long_to_carry_is_said_on_either_side():

@@ -15,6 +15,7 @@ from operator import getitem
 
 from training.contract.sandbox.inside.plain import decoded, encoded
 
+PROGRAM = "program"  # the file that tracebacks name
 TYPE_CHECKING = False  # typing's own import would delay each program
 if TYPE_CHECKING:
     from typing import Any
@@ -64,7 +65,7 @@ def main() -> None:
     }
     problem: dict[str, Any] = {}
     try:
-        exec(compile(start["program"], "program", "exec"), vars(module))
+        exec(compile(start["program"], PROGRAM, "exec"), vars(module))
     except BaseException as error:  # exits too: the program is asked nothing then
         problem = _raised(error)
     while line := asked.readline():
@@ -87,6 +88,16 @@ def _called(of: Callable[..., Any], *given: Any, **named: Any) -> Any:
 
 def _raised(error: BaseException) -> dict[str, Any]:
     try:
-        return {"raised": [type(error).__name__, str(error)[:1000]]}
+        return {"raised": [type(error).__name__, str(error)[:1000]], "line": line_of(error, PROGRAM)}
     except BaseException:  # of an error that has its own ideas of text
         return {"raised": ["Exception", ""]}
+
+
+def line_of(error: BaseException, file: str) -> int:
+    """Return the innermost line of a source at which an error came up; 0 if it came up elsewhere."""
+    line = error.lineno or 0 if isinstance(error, SyntaxError) and error.filename == file else 0
+    place = error.__traceback__
+    while place is not None:
+        line = place.tb_lineno if place.tb_frame.f_code.co_filename == file else line
+        place = place.tb_next
+    return line

@@ -17,8 +17,12 @@ import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from training.contract.sandbox.inside.candidate import channel, held
+from training.contract.sandbox.inside.candidate import channel, held, line_of
 from training.contract.sandbox.inside.plain import decoded, encoded
+
+TEST = "test"  # the file that tracebacks name
+SAID = 200  # characters of an error's text
+MOST_LINES = 1_000_000  # a program says itself at which of its lines an error came up
 
 
 class ProgramRaised(Exception):
@@ -34,6 +38,7 @@ class Line:
 
     def __init__(self, asked: Any, answers: Any) -> None:
         self._in, self._out, self.is_gone = asked, answers, False
+        self.raised: tuple[BaseException | None, Any] = (None, 0)  # the program's last error, and the line that it says
 
     def ask(self, do: str, *given: Any, **named: Any) -> Any:
         """Return the program's answer, or raise the error that it raised."""
@@ -44,7 +49,9 @@ class Line:
         try:
             if "raised" in answer:
                 name, text = map(str, answer["raised"])
-                raise _error_of(name, text)
+                error = _error_of(name, text)
+                self.raised = (error, answer.get("line"))
+                raise error
             return decoded(answer["value"], lambda number: ProgramValue(self, number))
         except (KeyError, ValueError, TypeError, RecursionError, ArithmeticError) as error:
             if "raised" in answer:
@@ -117,16 +124,32 @@ def main() -> None:
     sys.setrecursionlimit(start["depth"])
     while True:
         task = line.hear()
-        line.is_gone = False
+        line.is_gone, line.raised = False, (None, 0)
         random.seed(0)
-        why = ""
+        gone: dict[str, Any] = {"passed": False, "why": "the program gave no answer"}
+        found = gone
         try:
             examine(line, task["test"], task["prelude"])
+            found = {"passed": True, "why": ""}
         except ProgramGone:
-            why = "the program gave no answer"
+            pass
         except BaseException as error:
-            why = f"{type(error).__name__}: {str(error)[:200]}"
-        line.tell({"passed": not why and not line.is_gone, "why": why})
+            found = {"passed": False, **_told(error, line, task["test"])}
+        line.tell(gone if line.is_gone else found)
+
+
+def _told(error: BaseException, line: Line, test: str) -> dict[str, Any]:
+    """Return what came up: an error of the program's, which says its class, text and line, or one of the test's."""
+    own, place = line.raised
+    name, text = type(error).__name__, str(error)[:SAID]
+    if error is own:
+        where = f"line {place} of the program" if type(place) is int and 0 < place < MOST_LINES else ""
+    else:
+        number = line_of(error, TEST)
+        source = "".join(test.splitlines()[number - 1 : number]).strip()[:SAID] if number else ""
+        where = f"line {number} of the test: {source}" if source else ""
+    said = f"{name}: {text}" if text else name
+    return {"why": f"{said} ({where})" if where else said, "raised": name, "by_program": error is own}
 
 
 def examine(line: Line, test: str, prelude: str) -> None:
@@ -144,7 +167,7 @@ def examine(line: Line, test: str, prelude: str) -> None:
     foreign = [name for name in foreign if name not in libraries] or [name for name in wanted if name in called]
     given = line.ask("names", *foreign)  # the program may say more, which nobody asked for
     names |= {name: given[name] for name in foreign if name in given}
-    exec(compile(tree, "test", "exec"), names)
+    exec(compile(tree, TEST, "exec"), names)
 
 
 def _asked_names(test: str) -> list[str]:

@@ -21,6 +21,11 @@ _NUMBERS = {"Decimal": "decimal", "Fraction": "fractions"}  # class and module, 
 _BYTES: dict[str, type] = {"bytes": bytes, "bytearray": bytearray}
 
 
+def shown(text: str) -> str:
+    """Return a text that a stranger chose as one printable line: control and format signs are escaped."""
+    return "".join(sign if sign.isprintable() else ascii(sign)[1:-1] for sign in text)
+
+
 def encoded(value: Any, keep: Callable[[Any], int]) -> Any:
     """Return a value in JSON's types. `keep` gives the number of a value that is no plain data."""
     if value is None or value is True or value is False or isinstance(value, (float, str)):
