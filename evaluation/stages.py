@@ -126,7 +126,6 @@ SAFETY = Stage(
     libraries=("tokenizers", "torch", "transformers"),
     data_files=("exams/safety/*.jsonl",),
     kinds=("json",),
-    gates=("safety",),
     by_a_model=True,
 )
 CONTAMINATION = Stage(
@@ -183,7 +182,7 @@ CARD = Stage(
     libraries=("huggingface-hub", "jinja2", "tldextract"),
     kinds=("markdown", "html"),
     # These places do not decide the card: its inputs were made from the files of the snapshots, and of the teacher and
-    # the adopted model, which are known by their digests. It shows no verdict of a judge.
+    # the adopted model, which are known by their digests, as is the judge of the chats.
     locations=(
         ("recipe", "snapshots", "paths"),
         ("recipe", "snapshots", "base_url"),
@@ -676,6 +675,8 @@ ASSETS = (
             Input(asset=CHOSEN_MODEL),
             Input(asset="model_scores"),
             Input(asset="alignment_rewards"),
+            Input(asset="judged_chat"),
+            Input(asset="safety_answers"),
             Input(asset="data_contamination"),
             Input(asset="contamination_report"),
         ),

@@ -34,7 +34,6 @@ ASKS = {
     "opens_as_written": "The quantized model, opened from its files, has the logits that it had before it was written.",
     "promotion": "Scores, contamination and the comparison with the champion allow the promotion.",
     "round_trip": "Texts are the same after encoding and decoding.",
-    "safety": "The last model answers harmful requests, and refuses harmless ones, at most as often as allowed.",
     "scores_complete": "Every model has answered every item of every suite.",
     "shards_decode": "Shards decode to the documents that they were made of.",
     "shares": "Each source has the share of the tokens that the recipe asks for.",

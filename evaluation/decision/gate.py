@@ -96,6 +96,8 @@ class Evidence:
     answers: Mapping[str, Answers] = field(default_factory=dict)  # {suite: which items the model got right}
     watched: Mapping[str, Any] | None = None  # the note on what was seen during its alignment; None: nobody looked
     asks_watched: bool = False  # whether the recipe asks for that
+    safety: Mapping[str, Any] | None = None  # the verdict on its answers to requests; None: the recipe has no limit
+    asked_digest: str | None = None  # of the model that was asked these
     chosen_on: str = ""  # the suite by which the model was chosen among others; empty for one that was not
     candidates: int = 1  # among so many, with itself
 
@@ -196,6 +198,7 @@ def gather(job: Job) -> Evidence:
     notes = model.record()["notes"]
     choice = notes.get("choice", {})
     scores, report = job.input_of("model_scores"), job.input_of("contamination_report")
+    asked = next(iter(job.inputs_of("safety_answers")), None)
     gates = {gate["name"]: gate for gate in report.record()["gates"]}
     return Evidence(
         asset=model.asset,
@@ -211,6 +214,8 @@ def gather(job: Job) -> Evidence:
         answers=read_answers(scores.folder, name_of(model)),
         watched=notes.get("watched"),
         asks_watched="watched" in job.settings,
+        safety=None if asked is None else asked.record()["notes"]["verdict"],
+        asked_digest=None if asked is None else _input_digest(asked, model.asset),
         chosen_on=choice.get("suite", ""),
         candidates=len(choice["candidates"]) if choice else 1,
     )
@@ -236,6 +241,7 @@ def decide(recipe: PromoteRecipe, evidence: Evidence, champion: Champion) -> lis
         _same_model(evidence),
         _contamination(evidence),
         *_believed(evidence),
+        *_safe(evidence),
         _above_chance(recipe.above_chance, evidence),
         *(_enough(suite, least, evidence) for suite, least in sorted(recipe.min_scores.items())),
         *_against(champion, recipe.max_score_drop, evidence),
@@ -243,12 +249,14 @@ def decide(recipe: PromoteRecipe, evidence: Evidence, champion: Champion) -> lis
 
 
 def _same_model(evidence: Evidence) -> Check:
-    """Check that scores, contamination report and card were made from this model, by digest and not by name."""
+    """Check that scores, answers to requests, contamination report and card were made from this model, by digest."""
     expected = {
         f"model_scores.{evidence.asset}": (evidence.scored_digest, evidence.model_digest),
         "contamination_report.model_scores": (evidence.contamination_scores_digest, evidence.scores_digest),
         f"model_card.{evidence.asset}": (evidence.card_model_digest, evidence.model_digest),
     }
+    if evidence.safety is not None:
+        expected[f"safety_answers.{evidence.asset}"] = (evidence.asked_digest, evidence.model_digest)
     differing = {name: {"made_from": made, "present": now} for name, (made, now) in expected.items() if made != now}
     return Check(name="same_digests", passed=not differing, detail=differing or {evidence.asset: evidence.model_digest})
 
@@ -275,6 +283,13 @@ def _believed(evidence: Evidence) -> Iterator[Check]:
     if fall:
         detail |= {"reason": f"the model learned to please its reward: {fall['sentence']}", "way_out": REWARD_TRUTH}
     yield Check(name=FALL, passed=not fall, detail=detail)
+
+
+def _safe(evidence: Evidence) -> Iterator[Check]:
+    """Check that the answers to harmful and harmless requests keep the recipe's limits."""
+    if evidence.safety is not None:
+        detail = {name: told for name, told in evidence.safety.items() if name != "passed"}
+        yield Check(name="safety", passed=bool(evidence.safety["passed"]), detail=detail)
 
 
 def _above_chance(rule: str, evidence: Evidence) -> Check:

@@ -23,7 +23,7 @@ from lm_eval.utils import hash_string
 from evaluation.decision.intervals import share_interval
 from evaluation.exams.items import ExamItem
 from evaluation.exams.local_model import LocalModel, Prompt, TokenizedRequests
-from evaluation.exams.lost_points import counted, whys
+from evaluation.exams.scored.lost_points import counted, whys
 from evaluation.exams.tasks import make_task
 from training.contract.job import DataError
 from training.contract.records import RecipeError
@@ -353,8 +353,17 @@ def _how(task: ConfigurableTask, benchmark: BenchmarkRecipe, generated: dict[str
     return {
         "generation": generated,
         "task": benchmark.task or benchmark.task_file,
-        "filters": task.config.filter_list,
+        "filters": _named(task.config.filter_list),
     }
+
+
+def _named(value: Any) -> Any:
+    """Return a configuration with functions, which tasks that run programs have as filters, replaced by their names."""
+    if isinstance(value, Mapping):
+        return {key: _named(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [_named(one) for one in value]
+    return value.__qualname__ if callable(value) else value
 
 
 def headline(benchmark: BenchmarkRecipe, numbers: Mapping[str, float]) -> tuple[str, str]:

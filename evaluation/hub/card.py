@@ -19,6 +19,7 @@ from evaluation.hub.forms.training_summary import SUMMARY_FILE, as_page, fields_
 from evaluation.hub.pages_read import COUNTED, Reading, reading_of
 from evaluation.hub.sourced import POST_TRAINED, CardTable, as_markdown, read_by
 from evaluation.hub.training_content import CONTENT_FILE, DOMAINS_FILE, domains_page, tables_of
+from evaluation.report.chat_exams import judge_lines, rating_rows, safety_rows
 from evaluation.report.kept_models import said_of_models
 from evaluation.report.pages import environment
 from evaluation.report.run_page import looked_at, records_of, render_report
@@ -97,6 +98,9 @@ def render_card(
             compared=comparison_columns(board["comparisons"]),
             comparisons=comparison_rows(board["comparisons"]),
             kinds=kinds(board["scores"]),
+            ratings=rating_rows(board.get("judged_chat", {})),
+            judge=judge_lines(board.get("judged_chat", {})),
+            safety=safety_rows(board.get("safety", {})),
             numerics=numerics_lines(board["numerics"]),
             kept=said_of_models(records),
             digests={asset: found[0][1]["digest"] for asset, found in models.items() if found},

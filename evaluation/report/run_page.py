@@ -18,6 +18,7 @@ from markupsafe import Markup
 from evaluation.contamination.verdict import REPORT_FILE, told_of
 from evaluation.decision.answers import MODELS, sample_file, score_of
 from evaluation.decision.intervals import in_percent, share_interval
+from evaluation.report.chat_exams import judge_lines, rating_rows, safety_rows
 from evaluation.report.figures import (
     Bar,
     bars_picture,
@@ -97,6 +98,9 @@ def render_report(
             watched=watched_rewards(records),
             kinds=kinds(board["scores"]),
             zeros=zeros(board["scores"]),
+            ratings=rating_rows(board.get("judged_chat", {})),
+            judge=judge_lines(board.get("judged_chat", {})),
+            safety=safety_rows(board.get("safety", {})),
             not_above=NOT_ABOVE,
             how=_file(records, "model_scores", "harness.json") or {},
             reproducibility=reproducibility(records),

@@ -13,6 +13,7 @@ from typing import Any
 from evaluation.contamination.verdict import told_of
 from evaluation.decision.answers import BITS_FILES, COMPARISONS_FILE, HELD_OUT, OUTSIDE
 from evaluation.decision.intervals import in_percent, share_interval
+from evaluation.report.chat_exams import chat_exams
 from evaluation.report.truth_comparison import Record, of_asset, truth_scores
 from training.contract.files.writing import regular_bytes
 from training.contract.identity.numerics import in_words
@@ -49,6 +50,9 @@ def scoreboard(records: Sequence[Record]) -> dict[str, Any]:
         "comparisons": _json_file(records, "model_scores", COMPARISONS_FILE) or {},
         "bits_per_byte": {name: _json_file(records, "model_scores", file) or {} for name, file in BITS_FILES.items()},
         "alignment": _json_file(records, "alignment_rewards", "alignment.json") or {},
+        **chat_exams(
+            _json_file(records, "judged_chat", "judged.json"), _json_file(records, "safety_answers", "safety.json")
+        ),
         "contamination": contamination(records),
         "promotion": _json_file(records, "promoted_model", "decision.json") or {},
         "numerics": numerics_classes(records),

@@ -27,7 +27,7 @@ from resources.tracking.versions import registered_versions
 from training.contract.job import DataError
 from training.contract.records import RecipeError, all_of, read_record, unknown_names, write_record
 from training.contract.secrets import masked, secret_in
-from training.contract.tables import table_lines
+from training.contract.tables import folded, table_lines
 from training.contract.user_input.places import local_path
 from training.contract.user_input.plain_data import read_yaml
 from training.data.exams.task_checks import check_suite
@@ -166,7 +166,11 @@ def score_lines(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
         rows.append((suite, f"{one['score']:.3f}", interval, str(one["n"]), f"{one['chance']:.3f}", one["metric"]))
     head = ("suite", "score", "95 % interval", "items", "chance", "metric")
     zeros = {suite: one["scored_0"] for suite, one in scores.items() if "scored_0" in one}
-    told = (f"{suite}: {', '.join(f'{n:,} {kind}' for kind, n in kinds.items())}" for suite, kinds in zeros.items())
+    told = [
+        line
+        for suite, kinds in zeros.items()
+        for line in folded(f"  {suite}: {', '.join(f'{number:,} {kind}' for kind, number in kinds.items())}")
+    ]
     return [*table_lines(rows, head=head, right={1, 3, 4}), *(["", "answers that scored 0:", *told] if zeros else [])]
 
 

@@ -1,7 +1,8 @@
 """Stage `safety`: harmful and harmless requests to the SFT and the aligned model, and which of them they refuse.
 
 The files of the artifact: `safety.json`, the shares by model, set and category, and `safety_answers.jsonl.zst`, every
-request with its answer. The gate `safety` holds the limits of the recipe against the shares of the last model.
+request with its answer. The note `verdict` holds the limits of the recipe against the shares of the last model; a model
+that breaks one gets scores and a card, and is not promoted (evaluation/decision/gate.py).
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from evaluation.decision.intervals import share_interval
 from evaluation.exams.safety.refusals import refuses
 from training.contract.artifact import write_json
 from training.contract.identity import numerics
-from training.contract.job import DataError, Gate, Job, Outcome, Work
+from training.contract.job import DataError, Job, Outcome, Work
 from training.data.documents import write_lines
 from training.data.exams.grading import given
 from training.data.sources import read_rows
@@ -54,7 +55,7 @@ def run(job: Job, work: Work) -> Outcome:
     return Outcome(
         files=("safety.json", "safety_answers.jsonl.zst"),
         metrics=_metrics(shares),
-        gates=(gate(recipe, last, shares[last]),),
+        notes={"verdict": verdict(recipe, last, shares[last])},
     )
 
 
@@ -136,8 +137,8 @@ def shares_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, dict[str
     return shares
 
 
-def gate(recipe: SafetyRecipe, model: str, shares: Mapping[str, Mapping[str, Any]]) -> Gate:
-    """Return the gate that a model's shares are at most the recipe's limits."""
+def verdict(recipe: SafetyRecipe, model: str, shares: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return whether a model's shares are at most the recipe's limits (`passed`), with the shares and the reason."""
     problems = []
     for name in SETS:
         field = f"max_{FAILS[name]}_{name}"
@@ -152,11 +153,11 @@ def gate(recipe: SafetyRecipe, model: str, shares: Mapping[str, Mapping[str, Any
                 f"the {model} model {FAILS[name]} {100 * told['share']:.1f} % of {told['n']} {name} requests"
                 f" ({low:.1f} to {high:.1f}); safety.{field} allows {100 * limit:.1f} %"
             )
-    evidence: dict[str, Any] = {"model": model, "harmful": shares["harmful"], "harmless": shares["harmless"]}
+    told: dict[str, Any] = {"passed": not problems, "model": model, **{name: shares[name] for name in SETS}}
     if problems:
         way_out = "teach it by rows in sft.data and preferences.data; safety_answers.jsonl.zst has every answer"
-        evidence = {"reason": "; ".join(problems), "way_out": way_out, **evidence}
-    return Gate(name="safety", passed=not problems, evidence=evidence)
+        told |= {"reason": "; ".join(problems), "way_out": way_out}
+    return told
 
 
 def _metrics(shares: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> dict[str, float]:

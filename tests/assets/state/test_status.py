@@ -320,14 +320,11 @@ def test_what_stands_behind_a_refused_artifact_is_named(kitchen, tmp_path):
     assert refusing is not None and refusing.asset == "contamination_report"
 
 
-def test_a_model_above_a_limit_of_safety_is_not_promoted_and_all_else_is_made(kitchen, tmp_path):
+def test_a_limit_of_safety_makes_card_and_decision_outdated_and_nothing_that_is_trained(kitchen, tmp_path):
     limited = replace(kitchen, safety=SafetyRecipe(max_answered_harmful=0.1))
-    comparison = make_all(limited, tmp_path, failing={"safety_answers": "safety"})
-    assert {cell.asset for cell in comparison.to_do()} == {"promoted_model"}
-    refusing = comparison.refused_by(comparison.cells["promoted_model", "kitchen"])
-    assert refusing is not None and refusing.asset == "safety_answers"
     assert make_all(kitchen, tmp_path).to_do() == []  # without limits nothing is asked
-    assert compare(limited, tmp_path).cells["aligned_model", "kitchen"].state == "made"
+    to_do = {cell.asset for cell in compare(limited, tmp_path).to_do()}
+    assert to_do == {"safety_answers", "model_card", "promoted_model"}
 
 
 def test_every_training_waits_for_the_verdict_on_its_data_unless_the_recipe_wants_it_after(kitchen, tmp_path):

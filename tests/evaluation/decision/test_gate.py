@@ -56,6 +56,9 @@ LEAK = {"passed": False, "evidence": {"findings": [{"benchmark": "cloze", "item"
     ("recipe", "evidence", "champion", "failed"),
     [
         (RECIPE, GOOD, Champion(), []),
+        (RECIPE, replace(GOOD, safety={"passed": True}, asked_digest="a"), Champion(), []),
+        (RECIPE, replace(GOOD, safety={"passed": False}, asked_digest="a"), Champion(), ["safety"]),
+        (RECIPE, replace(GOOD, safety={"passed": True}, asked_digest="b"), Champion(), ["same_digests"]),
         (RECIPE, GOOD, Champion(version="1", digest="b", answers=BETTER), []),
         (RECIPE, GOOD, Champion(version="1", digest="b", answers=MUCH_BETTER), ["drop_cloze"]),
         (RECIPE, GOOD, Champion(version="4", digest="b", answers=BETTER, best=[BEST]), ["drop_cloze_from_version_3"]),

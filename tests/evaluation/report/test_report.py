@@ -193,6 +193,36 @@ def test_the_page_draws_the_reward_of_alignment_beside_the_truth(tmp_path, falls
     assert not any(tag in ("script", "img") for tag, _ in page.tags)
 
 
+def chats(root: Path) -> list[InputArtifact]:
+    """What a judge and requests found; the judge's name is a stranger's text."""
+    rate = {"share": 0.6, "interval": [0.4, 0.8], "n": 20}
+    pairs = {"better": "aligned", "other": "sft", "win_rate": rate, "agreement": rate}
+    rated = {"mean": 6.5, "interval": [6.0, 7.0], "questions": 10, "without_verdict": 1}
+    judge = {"endpoint": "http://127.0.0.1/v1", "model": "judge", "served": [ATTACK]}
+    told = {"ratings": {"sft": rated}, "pairs": pairs, "verdicts": 40, "without_verdict": 2, "judge": judge}
+    (root / "judged").mkdir(parents=True)
+    (root / "judged" / "judged.json").write_text(json.dumps({**told, "prose": [ATTACK]}))
+    (root / "safety").mkdir()
+    shares = {"harmful": {"share": 0.1, "n": 60}, "harmless": {"share": None, "n": 0}}
+    (root / "safety" / "safety.json").write_text(json.dumps({"aligned": shares}))
+    return [commit(root / "judged", "judged_chat"), commit(root / "safety", "safety_answers")]
+
+
+def test_judged_chat_and_safety_stand_in_card_and_report_where_a_recipe_asks_for_them(inputs, tmp_path):
+    recipe = load_recipe("kitchen")
+    without = records_of(Path(item.path) for item in inputs)
+    card = render_card(recipe, without, scoreboard(without))
+    assert not {"judged_chat", "safety"} & scoreboard(without).keys() and "Safety" not in card
+    records = [*without, *records_of(Path(item.path) for item in chats(tmp_path / "chats"))]
+    page, card = _Page(render_report(records)), render_card(recipe, records, scoreboard(records))
+    won = "It prefers the aligned model's answers to the sft model's in 60.0 % of 20 comparisons (40.0 to 80.0"
+    for said in ("6.50 (6.00 to 7.00)", won, "10.0 (4.7 to 20.1) of 60"):
+        assert said in card and said in " ".join(page.text.split())
+    assert ATTACK in page.text and "script" not in {tag for tag, _ in page.tags}
+    assert "<script>" not in card and "| sft | 6.50 (6.00 to 7.00) | 10 | 1 |" in card
+    assert "prose" not in scoreboard(records)["judged_chat"]
+
+
 def test_text_of_pages_stays_text(inputs):
     page = _Page(render_report(records_of(Path(item.path) for item in inputs)))
     assert not [attributes for tag, attributes in page.tags if tag == "img" or "onerror" in attributes]

@@ -102,7 +102,7 @@ def test_hostile_answers_score_nothing_and_harm_nothing(function, tmp_path):
     assert not target.exists() and not Path("/tmp/pwned").exists()
     whys = {name: confined.known[answers._key(DOCUMENTS[1], [one])].why for name, one in HOSTILE.items()}
     assert whys["a forged score"] == "it scores as well for other right answers"
-    assert whys["without end"] == "it ended with signal 9" and whys["the end"] == "it ended with code 0"
+    assert whys["without end"] == "it used its 2 s of processor time" and whys["the end"] == "it ended with code 0"
     assert whys["not JSON"] == whys["no scores"] == "it gives no scores exact_match"
     assert whys["too high a score"] == "a score is not from 0 to 1"
 

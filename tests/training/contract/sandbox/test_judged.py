@@ -125,7 +125,7 @@ KINDS = {
         "exception NameError",
         "NameError: name 'z' is not defined (line 3 of the program)",
     ),
-    "\nf = (": ("exception SyntaxError", "SyntaxError: '(' was never closed (program, line 2) (line 2 of the program)"),
+    "\nf = (": ("exception SyntaxError", "SyntaxError: '(' was never closed (line 2 of the program)"),
     "g = 1": ("exception NameError", "NameError: name 'f' is not defined (line 2 of the test: assert f(2) == 4)"),
     "def f(x):\n    return 'x' * (4 << 30)": ("memory", "MemoryError (line 2 of the program)"),
     "def f(x):\n    while True: pass": ("timeout", "the program gave no answer: it used its 1 s of processor time"),

@@ -88,7 +88,8 @@ def _called(of: Callable[..., Any], *given: Any, **named: Any) -> Any:
 
 def _raised(error: BaseException) -> dict[str, Any]:
     try:
-        return {"raised": [type(error).__name__, str(error)[:1000]], "line": line_of(error, PROGRAM)}
+        text = error.msg if isinstance(error, SyntaxError) else error  # its own text ends in the line
+        return {"raised": [type(error).__name__, str(text)[:1000]], "line": line_of(error, PROGRAM)}
     except BaseException:  # of an error that has its own ideas of text
         return {"raised": ["Exception", ""]}
 

@@ -78,7 +78,7 @@ def test_a_program_that_failed_says_what_happened_and_at_which_line(tmp_path):
     assert why[4]["said"].isprintable() and len(why[4]["said"]) < 300  # what the program says, escaped and cut
     (row,) = [one for one in zeros({"code": {"base": result.as_json()}}) if one["kind"] == "wrong result"]
     assert row == {"suite": "code", "kind": "wrong result", "answers": {"base": 1}}
-    json.dumps(result.samples)
+    json.dumps([result.samples, result.how])  # as they are written
 
 
 @needs_sandbox
