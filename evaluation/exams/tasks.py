@@ -104,7 +104,9 @@ class LmEvalTask(ConfigurableTask):
         self, config: dict[str, Any], splits: Mapping[str, Sequence[Mapping[str, Any]]], items: Sequence[str] = ()
     ) -> None:
         self._splits, self._items = splits, items
-        self.verdicts: dict[tuple[int, str], list[Verdict]] = {}  # on the programs of an item, by item and filter
+        self.verdicts: dict[
+            tuple[int | None, str], list[Verdict]
+        ] = {}  # on the programs of an item, by item and filter
         super().__init__(config=config)
         self.set_fewshot_seed(FEWSHOT_SEED)
 
