@@ -19,7 +19,9 @@ from training.contract.job import DataError
 from training.data.exams.grading import before_stop, opened_thought
 from training.generate.encoder import Encoder
 from training.generate.model_folder import open_model, padded
+from training.generate.passes.compact import why_padded
 from training.generate.passes.pass_rows import passes
+from training.generate.passes.roomy_cache import roomy_cache
 from training.generate.spread import shared_out
 
 Draw = Callable[[torch.Tensor], torch.Tensor]
@@ -105,8 +107,8 @@ class Sampler:
                 text = self._said(some[row], tokens)
                 return before_stop(text, until) != text
 
-            fill = self.end_id
-            return continued(self.model, some, max_new_tokens, ends, draw, fill=fill, stops=stops, stopped=stopped)
+            how = {"fill": self.end_id, "cache": self._cache_of(some), "stops": stops, "stopped": stopped}
+            return continued(self.model, some, max_new_tokens, ends, draw, **how)
 
         batches = in_passes(fitted, self.batch_size, more_tokens=max_new_tokens)
         for batch, answers in shared_out(batches, answered, model=self.model, gathers=self.gathers):
@@ -122,6 +124,15 @@ class Sampler:
             )
         self.truncated_prompts += len(tokens) > room
         return list(tokens[-room:]) or [self.end_id]
+
+    def _cache_of(self, prompts: Sequence[Sequence[int]]) -> Any:
+        """Return a cache with which prompts that come several times are read once; None where transformers' own serves.
+
+        As in training, it serves models whose layers treat each position by itself, except in attention.
+        """
+        if len(set(map(tuple, prompts))) == len(prompts) or why_padded(self.model):
+            return None
+        return roomy_cache(self.model.config)
 
     def _said(self, prompt: Sequence[int], tokens: Sequence[int]) -> str:
         """Return an answer's text, with the sign that begins its thought where the prompt ends in one."""

@@ -86,7 +86,7 @@ def test_an_adapter_cannot_name_another_model(tmp_path):
 def test_answers_and_rewards_of_long_rows_are_computed_in_bounded_passes_and_stay_the_same(tmp_path, monkeypatch):
     folder = make_model(tmp_path / "model", template=True)
     judge = make_model(tmp_path / "judge", template=True, reward=True)
-    texts = ["The bread. " * (1 + 7 * n % 10) for n in range(24)]
+    texts = [f"{n:02} " + "The bread. " * (1 + 7 * n % 10) for n in range(24)]
     asked = [[{"role": "user", "content": text}, {"role": "assistant", "content": "The sky."}] for text in texts]
     sampler, held = Sampler(folder, batch_size=16), []
     prompts = list(map(sampler.encoder.text, texts))
@@ -95,7 +95,7 @@ def test_answers_and_rewards_of_long_rows_are_computed_in_bounded_passes_and_sta
     read = count_rows(monkeypatch)
     expected, scores = sampler.answers(prompts, **settings), rewards(judge, asked, batch_size=16)[0]
     assert {len(keys) for keys in held} == {16, 8} and [len(rows) for rows in read] == [16, 8]
-    most = 3 * 60
+    most = 3 * 64
     monkeypatch.setattr("training.generate.passes.pass_rows.PASS_TOKENS", most)
     held.clear(), read.clear()
     assert sampler.answers(prompts, **settings) == expected
@@ -122,3 +122,18 @@ def count_rows(monkeypatch):
 
     monkeypatch.setattr(local_model, "open_model", opened_to_count)
     return read
+
+
+def test_a_prompt_that_comes_several_times_is_read_once_and_each_answer_is_that_of_a_prompt_alone(tmp_path):
+    sampler, read = Sampler(make_model(tmp_path / "model", template=False), batch_size=8), []
+    prompts = [list(range(5, 25))] * 3 + [list(range(7, 30))] * 2
+    how = {"max_new_tokens": 6, "temperature": 1.0}
+    alone = [sampler.answer_tokens([prompt], **how, seeds=[n])[0] for n, prompt in enumerate(prompts)]
+    sampler.model.register_forward_pre_hook(
+        lambda _, __, given: read.append(list(given["input_ids"].shape)), with_kwargs=True
+    )
+    assert sampler.answer_tokens(prompts, **how, seeds=range(5)) == alone
+    assert read[:2] == [[2, 23], [5, 1]] and len(set(map(tuple, alone))) > 2
+    read.clear()
+    sampler.answer_tokens(prompts[2:4], **how, seeds=range(2))
+    assert read[0] == [2, 23]  # with transformers' own cache
