@@ -224,14 +224,15 @@ def _is_base(recipe: Recipe) -> bool:
 
 
 def _scores(recipe: Recipe, part: str) -> dict[str, Any]:
-    """Return the settings of the exams, and the share of held-out documents.
+    """Return the settings of the exams, and the share of held-out documents; and an objective that sees ahead.
 
     Settings of sampled answers and of contamination are left out, because only later stages use them.
     """
     del part
     asked = _without(recipe.evaluation, SAMPLES_ANSWERS, JUDGES_CONTAMINATION)
     held_out = MixtureRecipe(held_out_fraction=recipe.mixture.held_out_fraction)
-    return with_data(recipe, {"evaluation": asked, "mixture": held_out})
+    filled = {"objective": recipe.pretrain.objective} if recipe.sees_ahead else {}
+    return with_data(recipe, {"evaluation": asked, "mixture": held_out, **filled})
 
 
 def _step_scores(recipe: Recipe, part: str) -> dict[str, Any]:

@@ -13,6 +13,7 @@ CORPUS = "decontaminated_documents"  # the pages that the models were pretrained
 HELD_OUT, OUTSIDE = "held_out", "outside"  # texts that bits per byte are measured on
 BITS_FILES = {HELD_OUT: "held_out_bits_per_byte.json", OUTSIDE: "bits_per_byte.json"}
 COMPARISONS_FILE = "comparisons.json"
+FILLING_FILE = "filling.json"  # of base models that answer no exam
 # An adopted model takes the place of the base model in a recipe without a corpus, and a kept step by `sft.from_step`.
 NAMES = {
     "adopted_model": "base",

@@ -7,7 +7,8 @@ The files of the artifact:
 - `samples/<model>_<suite>.jsonl.zst`: every item with prompt, target, and answer or log-likelihoods;
 - `comparisons.json`: the models compared with each other on the same items (evaluation/decision/paired.py);
 - `held_out_bits_per_byte.json`: each model's bits per byte on held-out documents of the corpus;
-- `bits_per_byte.json`: the same on a text from outside the corpus, if the recipe names one.
+- `bits_per_byte.json`: the same on a text from outside the corpus, if the recipe names one;
+- `filling.json`: instead of all these, what a base model that sees ahead fills in (evaluation/exams/objectives/).
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from evaluation.decision.answers import (
     BITS_FILES,
     COMPARISONS_FILE,
     CORPUS,
+    FILLING_FILE,
     HELD_OUT,
     MODEL_FOLDER,
     MODELS,
@@ -38,12 +40,14 @@ from training.contract.run_settings import RunSettings
 from training.data.documents import write_lines
 from training.data.exams.settings import BenchmarkRecipe
 from training.order.settings import MixtureRecipe
+from training.pretrain.objectives.settings import ObjectiveRecipe
 from training.recipe.settings.evaluation import EvaluationRecipe
 
 if TYPE_CHECKING:
     from evaluation.exams.harness import SuiteResult
     from evaluation.exams.items import ExamItem
 
+OBJECTIVE = "objective"  # the section of the settings with which a base model sees ahead
 Exams = Sequence[tuple[BenchmarkRecipe, "Sequence[ExamItem]"]]
 
 
@@ -80,7 +84,10 @@ def _evaluated(job: Job, work: Work, *, is_first: bool) -> Outcome:
         identity = {"asset": item.asset, "fingerprint": item.fingerprint, "digest": item.digest}
         folder = item.file(MODEL_FOLDER)
         work.progress.phase(f"asking the {name} model ({step} of {len(models)})")
-        candidate = sit(name, folder, identity, exams, recipe, job.settings, texts=texts, run=job.run)
+        if OBJECTIVE in job.settings:
+            candidate = fill_in(name, folder, identity, job, texts)
+        else:
+            candidate = sit(name, folder, identity, exams, recipe, job.settings, texts=texts, run=job.run)
         work.progress.log(step=step, models=len(models), **{f"{name}_{r.suite}": r.score for r in candidate.results})
         candidates.append(candidate)
     if not is_first:
@@ -95,7 +102,7 @@ def _evaluated(job: Job, work: Work, *, is_first: bool) -> Outcome:
     }
     return Outcome(
         files=tuple(write_scores(work.path, candidates, scores)),
-        metrics={**metrics_of(scores), **_bits_of(candidates)},
+        metrics={**metrics_of(scores), **_bits_of(candidates), **_filling_of(candidates)},
         gates=(completeness(scores, {benchmark.name: len(items) for benchmark, items in exams}, models),),
         notes={
             "models": {candidate.name: candidate.identity for candidate in candidates},
@@ -169,6 +176,27 @@ class Candidate:
         self.results: list[SuiteResult] = []
         self.answer_weights = ""  # why its weights stayed gathered while it answered, or did not; "" if it was whole
         self.bits: dict[str, dict[str, Any]] = {}  # bits per byte on held-out documents and on the text from outside
+        self.filling: dict[str, Any] = {}  # what a model that answers no exam fills in of these texts, and its probe
+
+
+def fill_in(
+    name: str, folder: Path, identity: Mapping[str, Any], job: Job, texts: Mapping[str, Sequence[str]]
+) -> Candidate:
+    """Score a base model that sees ahead by what it fills in of the texts, and by a probe if the recipe names one.
+
+    Each process of the job computes all of it.
+    """
+    from evaluation.exams.objectives.decoder import OwnModel
+    from evaluation.exams.objectives.filling import filled
+    from evaluation.exams.objectives.probe import probed, read_labelled
+
+    objective, uri = job.settings_as(ObjectiveRecipe, OBJECTIVE), job.settings_as(EvaluationRecipe, "evaluation").probe
+    model, candidate = OwnModel(folder), Candidate(name, identity)
+    made = {where: found for where, some in texts.items() if some and (found := filled(model, objective, some))}
+    probe = {"probe": probed(model, *read_labelled(uri, job.settings), is_causal=False)} if uri else {}
+    candidate.filling = {"objective": objective.kind, "texts": made, **probe}
+    candidate.identity |= {"precision": "float32", "max_length": model.model.config.max_length}
+    return candidate
 
 
 def sit(
@@ -279,6 +307,17 @@ def _bits_of(candidates: Sequence[Candidate]) -> dict[str, float]:
     }
 
 
+def _filling_of(candidates: Sequence[Candidate]) -> dict[str, float]:
+    """Return `<model>_<text>_<figure>` and `<model>_probe_accuracy` as metrics of the run."""
+    found = {}
+    for one in candidates:
+        for where, entry in one.filling.get("texts", {}).items():
+            found |= {f"{one.name}_{where}_{name}": figure["value"] for name, figure in entry["figures"].items()}
+        if probe := one.filling.get("probe"):
+            found[f"{one.name}_probe_accuracy"] = probe["accuracy"]["value"]
+    return found
+
+
 def write_scores(folder: Path, candidates: Sequence[Candidate], scores: Mapping[str, Any]) -> list[str]:
     """Write scores, how they were made, comparisons, bits per byte and every answer; return the names of the files."""
     how = {
@@ -294,6 +333,7 @@ def write_scores(folder: Path, candidates: Sequence[Candidate], scores: Mapping[
         file: {candidate.name: candidate.bits[name] for candidate in candidates if name in candidate.bits}
         for name, file in BITS_FILES.items()
     }
+    tables[FILLING_FILE] = {candidate.name: candidate.filling for candidate in candidates if candidate.filling}
     files = [file for file, table in tables.items() if table or file == "scores.json"]
     for file in files:
         write_json(folder / file, tables[file])

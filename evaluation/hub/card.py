@@ -27,6 +27,7 @@ from evaluation.report.scoreboard import (
     bits_lines,
     comparison_columns,
     comparison_rows,
+    filling_lines,
     kinds,
     long_context_lines,
     numerics_lines,
@@ -40,6 +41,13 @@ from training.contract.scopes import CHOSEN_MODEL, KEPT_STEPS
 from training.posttrain.rows_read import ROWS_READ
 from training.recipe.recipe import Recipe
 
+OWN_SHAPE = {  # by the names that the card reads: fields of a model that no class of transformers runs
+    "num_hidden_layers": "layers",
+    "hidden_size": "width",
+    "num_attention_heads": "heads",
+    "num_key_value_heads": "kv_heads",
+    "max_position_embeddings": "max_length",
+}
 REPORT_PAGE, SHOWN_RECORDS = "report.html", "shown_records.json"
 CONFIG = "model/config.json"
 CARD_TEMPLATE = "README.md.j2"
@@ -94,7 +102,7 @@ def render_card(
             recipe=recipe,
             board=board,
             long_context=long_context_lines(board["long_context"]),
-            bits=bits_lines(board["bits_per_byte"]),
+            bits=[*bits_lines(board["bits_per_byte"]), *filling_lines(board["filling"])],
             compared=comparison_columns(board["comparisons"]),
             comparisons=comparison_rows(board["comparisons"]),
             kinds=kinds(board["scores"]),
@@ -121,7 +129,8 @@ def _shape(models: Mapping[str, Sequence[Record]]) -> dict[str, Any]:
     """Return the configuration that stands beside the weights of the last model; empty without a model."""
     for folder, record in (one for found in reversed(list(models.values())) for one in found):
         if any(entry["path"] == CONFIG for entry in record["files"]):
-            return json.loads(sound(folder, record, CONFIG).read_text("utf-8"))
+            config = json.loads(sound(folder, record, CONFIG).read_text("utf-8"))
+            return {name: config["shape"][own] for name, own in OWN_SHAPE.items()} if "shape" in config else config
     return {}
 
 

@@ -35,6 +35,7 @@ from evaluation.report.samples import has_records
 from evaluation.report.scoreboard import (
     NOT_ABOVE,
     bits_lines,
+    filling_lines,
     headline,
     kinds,
     long_context_lines,
@@ -83,7 +84,7 @@ def render_report(
             clusters=cluster_counts(records),
             findings=findings(records),
             long_context=long_context_lines(board["long_context"]),
-            bits=bits_lines(board["bits_per_byte"]),
+            bits=[*bits_lines(board["bits_per_byte"]), *filling_lines(board["filling"])],
             comparisons=[{"suite": suite, **one} for suite, of in board["comparisons"].items() for one in of],
             contamination=contamination_suites(records),
             leaks=leak_effects(records),

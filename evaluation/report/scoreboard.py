@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from evaluation.contamination.verdict import told_of
-from evaluation.decision.answers import BITS_FILES, COMPARISONS_FILE, HELD_OUT, OUTSIDE
+from evaluation.decision.answers import BITS_FILES, COMPARISONS_FILE, FILLING_FILE, HELD_OUT, OUTSIDE
 from evaluation.decision.intervals import in_percent, share_interval
 from evaluation.report.chat_exams import chat_exams
 from evaluation.report.truth_comparison import Record, of_asset, truth_scores
@@ -49,6 +49,7 @@ def scoreboard(records: Sequence[Record]) -> dict[str, Any]:
         "scores": scores_by_suite(records),
         "comparisons": _json_file(records, "model_scores", COMPARISONS_FILE) or {},
         "bits_per_byte": {name: _json_file(records, "model_scores", file) or {} for name, file in BITS_FILES.items()},
+        "filling": _json_file(records, "model_scores", FILLING_FILE) or {},
         "alignment": _json_file(records, "alignment_rewards", "alignment.json") or {},
         **chat_exams(
             _json_file(records, "judged_chat", "judged.json"), _json_file(records, "safety_answers", "safety.json")
@@ -358,6 +359,39 @@ def bits_lines(bits: Mapping[str, Mapping[str, Any]]) -> list[str]:
             first = next(iter(by_model.values()))
             read = f"{first['texts']:,} {TEXTS[name]} ({first['bytes']:,} bytes)"
             lines.append(f"Bits per byte of {read}: {', '.join(shown)}")
+    return lines
+
+
+FIGURES = {  # of what a model fills in: its name, and the text of a number
+    "pseudo_perplexity": ("pseudo-perplexity", "{:.2f}".format),
+    "continuation_bits_per_byte": ("bits per byte after the prefix", "{:.3f}".format),
+    "loss": ("loss", "{:.3f}".format),
+    "exact_spans": ("spans filled exactly %", lambda share: f"{100 * share:.1f}"),
+    "filling_accuracy": ("tokens right %", lambda share: f"{100 * share:.1f}"),
+}
+
+
+def filling_lines(filling: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return sentences with what a base model that answers no exam fills in of texts, and what its probe tells."""
+    lines = []
+    for one in filling.values():
+        for where, entry in one["texts"].items():
+            shown = []
+            for name, figure in entry["figures"].items():
+                said, form = FIGURES[name]
+                ends = f" ({' to '.join(map(form, figure['interval']))})" if figure["interval"] else ""
+                shown.append(f"{said} {form(figure['value'])}{ends}")
+            read = f"{entry['targets']:,} tokens of {entry['texts']:,} {TEXTS[where]}"
+            lines.append(f"Filled in ({one['objective']}) of {read}: {', '.join(shown)}")
+        if probe := one.get("probe"):
+            own, control = (
+                f"{100 * of['value']:.1f} % ({100 * of['interval'][0]:.1f} to {100 * of['interval'][1]:.1f})"
+                for of in (probe["accuracy"], probe["token_counts"])
+            )
+            lines.append(
+                f"A probe of its states tells {probe['labels']} labels on {own} of {probe['asked']:,} texts,"
+                f" counts of tokens on {control}, chance {100 * probe['chance']:.1f} %"
+            )
     return lines
 
 

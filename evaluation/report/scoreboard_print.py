@@ -10,7 +10,17 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from evaluation.decision.intervals import in_percent
-from evaluation.report.scoreboard import FUNNEL, MODELS, best_count, headline, items_told, money, node_hours, total_of
+from evaluation.report.scoreboard import (
+    FUNNEL,
+    MODELS,
+    best_count,
+    filling_lines,
+    headline,
+    items_told,
+    money,
+    node_hours,
+    total_of,
+)
 from training.contract.tables import table
 
 if TYPE_CHECKING:
@@ -28,7 +38,7 @@ def render(board: Mapping[str, Any], console: Console, promotion: Mapping[str, A
         console.print(
             f"refused: {refusal['asset']} [{refusal['partition']}] by gate {refusal['gate']}", style="red", markup=False
         )
-    for line in (*_finding_lines(board), *_tolerated_lines(board)):
+    for line in (*_finding_lines(board), *_tolerated_lines(board), *filling_lines(board["filling"])):
         console.print(line, markup=False, soft_wrap=True)  # an address is left whole, so that it can be copied
     if (shown := _score_table(board, console.width) or _documents_table(board, console.width)) is not None:
         console.print()

@@ -129,6 +129,14 @@ class Recipe:
         """Whether the chain has a corpus and a model that is pretrained on it; else it begins with the adopted one."""
         return bool(self.snapshots) or not self.adopt.model
 
+    @property
+    def sees_ahead(self) -> bool:
+        """Whether the base model is trained to see later tokens, so that it answers no exam and the chain ends there.
+
+        No class of transformers runs it.
+        """
+        return self.has_corpus and not self.pretrain.objective.is_causal
+
     def _corpus_checks(self) -> tuple[Callable[[], None], ...]:
         return (
             self._check_layers,
@@ -280,14 +288,39 @@ class Recipe:
 
     def _check_later_stages(self) -> None:
         """Raise RecipeError unless a class of transformers can load the model: post-training and evaluation use one."""
-        reasons = inexpressible(self.model.shape(vocab_size=self.tokenizer.vocabulary))
-        reasons += self.pretrain.objective.inexpressible() if self.has_corpus else ()
-        if reasons:
+        if self.sees_ahead:
+            self._check_sees_ahead()
+        elif self.evaluation.probe:
+            raise RecipeError(
+                "evaluation.probe: without effect, because exams score the models here; null is right, or masked,"
+                " prefix or span_corruption in pretrain.objective"
+            )
+        if reasons := inexpressible(self.model.shape(vocab_size=self.tokenizer.vocabulary)):
             classes = ", ".join(family.class_name for family in FAMILIES.values())
             raise RecipeError(
                 "model: post-training and evaluation need a model that one of these classes of transformers can run:"
                 f" {classes}; in the way is {'; '.join(reasons)}"
             )
+
+    def _check_sees_ahead(self) -> None:
+        """Raise RecipeError, for each part, if the recipe asks what no model can that is trained to see later tokens.
+
+        Such a model is scored by what it fills in.
+        """
+        objective = self.pretrain.objective
+        asked = {
+            "sft.data": (self.sft.data, "[]"),
+            "evaluation.suites": (self.evaluation.suites, "[]"),
+            "synthesis.prompts": (self.synthesis.prompts, "null"),
+            "pretrain.watch.suites": (self.pretrain.watch.suites, "[]"),
+            "quantize.method": (self.quantize.is_asked, "none"),
+            "pretrain.keep": (self.pretrain.keep.is_asked, "{steps: []}"),
+            "ladder.rungs": (self.ladder.rungs and not objective.continues_text, "[]"),
+        }
+        why = f"not with pretrain.objective {objective.kind}, whose model fills in: the classes of transformers that"
+        why += " exams, chat and later stages load see only what comes before"
+        if problems := [f"{name}: {why}; {right} is right" for name, (given, right) in asked.items() if given]:
+            raise RecipeError(*problems)
 
     def _check_first_weights(self) -> None:
         """Raise RecipeError if the layers begin as the identity and their family cannot train from there."""

@@ -60,6 +60,11 @@ def export(
     if step and asset not in ("", kept):
         raise DataError(f"export: {step} is one of {kept}; leave out --asset {asset}")
     asset = asset or kept or last_model(recipe)
+    if recipe.sees_ahead and asset in MODELS:
+        raise DataError(
+            f"export: {asset} sees later tokens, by pretrain.objective {recipe.pretrain.objective.kind}; the classes of"
+            f" transformers see only what comes before, so none gives its logits. --asset {CORPUS} exports the pages"
+        )
     if isinstance(target, Objects):
         of = partition_key(recipe, step)
         cells = [one for one in comparison.cells.values() if one.asset == asset and (not step or one.partition == of)]

@@ -20,7 +20,7 @@ SAMPLES_ANSWERS: Final = (
     "parts",
     "seed",
 )
-MEASURES_TEXT: Final = ("outside_text", "outside_text_limit", "held_out_limit")
+MEASURES_TEXT: Final = ("outside_text", "outside_text_limit", "held_out_limit", "probe")
 JUDGED_PROMPTS: Final = 64  # held-out prompts whose answers are sampled and judged at once
 JUDGED_MODELS: Final = 3  # that are held at once for it: the SFT model, the aligned one and the reward model
 TASK_NEW_TOKENS: Final = 256  # of an answer to a task of lm-eval that sets no limit, as in its HFLM
@@ -58,6 +58,7 @@ class EvaluationRecipe:
     outside_text: Uri | None = None  # texts from outside the corpus, on which bits per byte are measured
     outside_text_limit: int | None = None  # texts that are read; None: all
     held_out_limit: int | None = 200  # held-out documents on which they are measured too; None: all; 0: none
+    probe: Uri | None = None  # rows with `text` and `label`, told by the states of a model that answers no exam
     seed: int = 0
 
     NAMES: ClassVar[Mapping[str, Iterable[str]]] = {"tolerate_unknown": CANNOT_BE_KNOWN}
