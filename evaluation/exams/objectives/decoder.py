@@ -25,7 +25,7 @@ SEED = 0  # of the objective's draws, so that models of one tokenizer are asked 
 ROWS = 8  # that are read at once
 
 
-class Piece(NamedTuple):
+class TextWindow(NamedTuple):
     """Successive tokens of a text that fit into the model's positions, and the token after them, if there is one.
 
     bytes: of the text that each of these tokens adds, and of the one after them; 0 for the end of a text.
@@ -50,15 +50,15 @@ class OwnModel:
         size = max(self.ids.values()) + 1
         return Objective(recipe, seed=SEED, token_ids=self.ids, eos_id=self.eos_id, vocab_size=size)
 
-    def pieces(self, texts: Sequence[str]) -> list[Piece]:
+    def windows(self, texts: Sequence[str]) -> list[TextWindow]:
         """Return the texts with their end-of-text tokens, cut where the model has no more positions."""
-        length, found = self.model.config.max_length, list[Piece]()
+        length, found = self.model.config.max_length, list[TextWindow]()
         for number, encoding in enumerate(self.tokenizer.encode_batch(list(texts), add_special_tokens=False)):
             tokens, sizes = [*encoding.ids, self.eos_id], [*added_bytes(texts[number], encoding.offsets), 0, 0]
             for start in range(0, len(tokens), length):
                 after = tokens[start + length] if len(tokens) > start + length else IGNORED
                 own = slice(start, start + length)
-                found.append(Piece(number, tokens[own], after, sizes[start : start + length + 1]))
+                found.append(TextWindow(number, tokens[own], after, sizes[start : start + length + 1]))
         return found
 
     @torch.no_grad()
@@ -102,16 +102,16 @@ def eos_of(folder: Path) -> int:
     return int(json.loads((folder / "generation_config.json").read_text("utf-8"))["eos_token_id"])
 
 
-def rows_of(pieces: Sequence[Piece]) -> Iterator[tuple[list[int], Batch]]:
-    """Yield the numbers of some pieces of similar length, and causal rows with one piece each, padded."""
-    order = sorted(range(len(pieces)), key=lambda number: len(pieces[number].tokens))
+def rows_of(windows: Sequence[TextWindow]) -> Iterator[tuple[list[int], Batch]]:
+    """Yield the numbers of some windows of similar length, and causal rows with one window each, padded."""
+    order = sorted(range(len(windows)), key=lambda number: len(windows[number].tokens))
     for start in range(0, len(order), ROWS):
         numbers = order[start : start + ROWS]
-        length = max(len(pieces[number].tokens) for number in numbers)
+        length = max(len(windows[number].tokens) for number in numbers)
         tokens = np.zeros((len(numbers), length), np.int64)
         targets, documents = np.full_like(tokens, IGNORED), np.full_like(tokens, NO_DOCUMENT)
-        for row, piece in enumerate(pieces[number] for number in numbers):
-            size = len(piece.tokens)
-            tokens[row, :size], documents[row, :size] = piece.tokens, 0
-            targets[row, :size] = [*piece.tokens[1:], piece.after]
+        for row, window in enumerate(windows[number] for number in numbers):
+            size = len(window.tokens)
+            tokens[row, :size], documents[row, :size] = window.tokens, 0
+            targets[row, :size] = [*window.tokens[1:], window.after]
         yield numbers, Batch(tokens, targets, documents)

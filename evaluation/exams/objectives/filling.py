@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from evaluation.decision.intervals import ratio_interval, share_interval
-from evaluation.exams.objectives.decoder import OwnModel, Piece, rows_of
+from evaluation.exams.objectives.decoder import OwnModel, TextWindow, rows_of
 from training.order.loss_mask import IGNORED
 from training.pretrain.objectives.objective import Objective, runs
 from training.pretrain.objectives.rewritten import Batch
@@ -76,13 +76,15 @@ def summed(
 
     It gets the causal rows, and the same rows as the objective asks for them.
     """
-    objective, pieces = model.objective(recipe), model.pieces(texts)
+    objective, windows = model.objective(recipe), model.windows(texts)
     found = Filled([Sums() for _ in texts])
-    for numbers, rows in rows_of(pieces):
+    for numbers, rows in rows_of(windows):
         batch = read(rows, asked(objective, rows, numbers))
         nats, right = model.scored(batch)
         for place, number in enumerate(numbers):
-            _add(found.sums[pieces[number].text], pieces[number], batch.at(place), nats[place], right[place], objective)
+            _add(
+                found.sums[windows[number].text], windows[number], batch.at(place), nats[place], right[place], objective
+            )
     return found
 
 
@@ -94,13 +96,13 @@ def asked(objective: Objective, rows: Batch, numbers: Sequence[int]) -> Batch:
     return batch
 
 
-def _add(own: Sums, piece: Piece, row: Batch, nats: np.ndarray, right: np.ndarray, objective: Objective) -> None:
+def _add(own: Sums, window: TextWindow, row: Batch, nats: np.ndarray, right: np.ndarray, objective: Objective) -> None:
     wanted = np.flatnonzero(row.targets != IGNORED)
     own.nats += float(nats.sum())
     own.targets += len(wanted)
     own.right += int(right.sum())
     if objective.recipe.kind == "prefix":
-        own.bytes += sum(piece.bytes[place + 1] for place in wanted)
+        own.bytes += sum(window.bytes[place + 1] for place in wanted)
     elif objective.recipe.kind == "span_corruption":
         for start, stop in runs(row.documents):
             spans = exact_spans(row.targets[start:stop], right[start:stop], objective.sentinels)

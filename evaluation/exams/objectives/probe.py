@@ -80,24 +80,24 @@ def mean_states(model: OwnModel, texts: Sequence[str], *, is_causal: bool) -> Te
     Unless `is_causal`, every token of a text sees all of it. A text that is longer than the model's context is read in
     windows.
     """
-    pieces = model.pieces(texts)
+    windows = model.windows(texts)
     sums = torch.zeros(len(texts), model.model.config.width, dtype=torch.float64)
     sizes = torch.zeros(len(texts), 1, dtype=torch.float64)
-    for numbers, rows in rows_of(pieces):
+    for numbers, rows in rows_of(windows):
         has_text = rows.documents != NO_DOCUMENT
         states = model.states(rows if is_causal else rows._replace(prefix=has_text)).double().cpu()
         for place, number in enumerate(numbers):
             own = states[place, torch.from_numpy(has_text[place])]
-            sums[pieces[number].text] += own.sum(0)
-            sizes[pieces[number].text] += len(own)
+            sums[windows[number].text] += own.sum(0)
+            sizes[windows[number].text] += len(own)
     return sums / sizes
 
 
 def counts(model: OwnModel, texts: Sequence[str]) -> Tensor:
     """Return the share that each token has of the tokens of each text, in fp64 `[texts, V]`, without unused tokens."""
     found = np.zeros((len(texts), model.model.config.vocab_size))
-    for piece in model.pieces(texts):
-        np.add.at(found[piece.text], piece.tokens, 1)
+    for window in model.windows(texts):
+        np.add.at(found[window.text], window.tokens, 1)
     found = found[:, found.any(0)]
     return torch.from_numpy(found / found.sum(1, keepdims=True))
 

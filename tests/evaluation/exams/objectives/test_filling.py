@@ -32,10 +32,10 @@ KINDS = ["masked", "prefix", "span_corruption"]
 
 def by_hand(model: OwnModel, kind: str) -> list[tuple[float, bool, int]]:
     """For each target: its nats, whether it is the likeliest, and the token; each text alone, in one row."""
-    objective, pieces, found = model.objective(ObjectiveRecipe(kind=kind)), model.pieces(TEXTS), []
-    rows = {number: batch.at(slice(n, n + 1)) for some, batch in rows_of(pieces) for n, number in enumerate(some)}
-    for number in range(len(pieces)):
-        size = len(pieces[number].tokens)
+    objective, windows, found = model.objective(ObjectiveRecipe(kind=kind)), model.windows(TEXTS), []
+    rows = {number: batch.at(slice(n, n + 1)) for some, batch in rows_of(windows) for n, number in enumerate(some)}
+    for number in range(len(windows)):
+        size = len(windows[number].tokens)
         batch = asked(objective, type(rows[number])(*(a if a is None else a[:, :size] for a in rows[number])), [number])
         logits = torch.nn.functional.linear(model.states(batch), model.model.head_weight)[0].detach()
         for place in np.flatnonzero(batch.targets[0] != IGNORED):
@@ -67,7 +67,7 @@ def test_each_figure_is_what_its_definition_says(own_folder, kind):
 def test_every_token_that_is_asked_for_is_hidden_and_no_other(own_folder):
     model = OwnModel(own_folder / "model")
     recipe = ObjectiveRecipe(kind="masked", noise_fraction=0.4)
-    for numbers, rows in rows_of(model.pieces(TEXTS)):
+    for numbers, rows in rows_of(model.windows(TEXTS)):
         batch = asked(model.objective(recipe), rows, numbers)
         chosen = batch.targets != IGNORED
         assert (batch.tokens[chosen] == model.ids[MASK_TOKEN]).all() and (batch.tokens == rows.tokens)[~chosen].all()
@@ -76,9 +76,9 @@ def test_every_token_that_is_asked_for_is_hidden_and_no_other(own_folder):
 
 def test_the_bytes_of_a_texts_tokens_add_up_to_those_of_the_text(own_folder):
     text = "crème brûlée 🍮 " * 8
-    pieces = OwnModel(own_folder / "model").pieces([text, ""])
-    assert len(pieces) > 2 and sum(sum(piece.bytes[:-1]) for piece in pieces) == len(text.encode())
-    assert [piece.bytes[-1] for piece in pieces] == [piece.bytes[0] for piece in pieces[1:-1]] + [0, 0]
+    windows = OwnModel(own_folder / "model").windows([text, ""])
+    assert len(windows) > 2 and sum(sum(window.bytes[:-1]) for window in windows) == len(text.encode())
+    assert [window.bytes[-1] for window in windows] == [window.bytes[0] for window in windows[1:-1]] + [0, 0]
     assert added_bytes("aé🍮b", [(0, 1), (1, 2), (1, 2), (2, 3), (2, 3), (3, 4)]) == [1, 2, 0, 4, 0, 1]
 
 

@@ -66,7 +66,7 @@ def test_the_states_tell_the_source_of_the_kitchens_texts_and_not_a_shuffled_one
 
 def test_the_mean_of_a_long_text_is_over_all_of_its_tokens(model):
     short, long = "a bee sees", "a bee sees the sea " * 20
-    assert len(model.pieces([long])) > 1
+    assert len(model.windows([long])) > 1
     alone, both = mean_states(model, [long], is_causal=False), mean_states(model, [short, long], is_causal=False)
     assert torch.allclose(alone[0], both[1], atol=1e-5)
     assert not torch.allclose(mean_states(model, [short], is_causal=True)[0], both[0], atol=1e-3)

@@ -10,9 +10,11 @@ import numpy as np
 import pytest
 import torch
 
+from evaluation import stages as evaluation_stages
 from tests.examples import load_recipe
 from tests.training.pretrain import tiny
 from training.contract.records import RecipeError
+from training.contract.scopes import last_model
 from training.order.loss_mask import IGNORED
 from training.pretrain.losses.chunked import ChunkedLoss
 from training.pretrain.models.attention import DocumentMask, Visibility, document_mask
@@ -24,6 +26,7 @@ from training.pretrain.objectives.settings import FILL_TOKENS, MASK_TOKEN, Objec
 from training.pretrain.parallel.world import World
 from training.pretrain.stages import pretrain as stage
 from training.pretrain.step import Trainer
+from training.recipe.recipe import Recipe
 
 EOS, VOCABULARY = 0, 40
 PREFIX, SUFFIX, MIDDLE, MASK, FIRST, SECOND, THIRD = range(30, 37)
@@ -252,16 +255,69 @@ def test_a_token_that_is_missing_is_named(tmp_path):
         load_recipe(str(path))
 
 
-@pytest.mark.parametrize("kind", ["masked", "prefix", "span_corruption"])
-def test_what_sees_ahead_is_refused_where_later_stages_load_the_model(tmp_path, kind):
+SEES_AHEAD = ["masked", "prefix", "span_corruption"]
+RUNG = {"width": 16, "layers": 2, "heads": 1, "kv_heads": 1, "mlp_width": 32, "tokens": 81920}
+
+
+def recipe_of(folder: Path, kind: str, **more: dict[str, object]) -> Recipe:
+    """The kitchen up to its base model, which is trained by an objective; `more` are fields of its sections."""
+    sections: dict[str, dict[str, object]] = {
+        "tokenizer": {"special_tokens": [*load_recipe("kitchen").tokenizer.special_tokens, *IDS]},
+        "pretrain": {"objective": {"kind": kind}, "watch": {"suites": []}},
+        "sft": {"data": []},
+        "preferences": {"data": []},
+        "evaluation": {"suites": [], "alignment_prompts": None, "tolerate_unknown": ["exams"]},
+        "promote": {"min_scores": {}, "max_score_drop": 1.0, "above_chance": "if_scored"},
+    }
+    written = {name: sections.get(name, {}) | more.get(name, {}) for name in (*sections, *more)}
+    path = folder / "mine.yaml"
+    path.write_text(json.dumps({"extends": "kitchen", "name": "mine", **written}))
+    return load_recipe(str(path))
+
+
+@pytest.mark.parametrize("kind", SEES_AHEAD)
+def test_a_recipe_that_ends_with_its_base_model_takes_what_sees_ahead(tmp_path, kind):
+    recipe = recipe_of(tmp_path, kind, evaluation={"probe": "mine.jsonl"})
+    assert recipe.sees_ahead and last_model(recipe) == "base_model"
+    settings = next(asset.settings for asset in evaluation_stages.ASSETS if asset.name == "model_scores")
+    assert "objective" not in settings(recipe_of(tmp_path, "causal"), "")
+    assert settings(recipe_of(tmp_path, kind), "")["objective"].kind == kind
+    with pytest.raises(RecipeError, match=r"evaluation\.probe: without effect"):
+        recipe_of(tmp_path, "causal", evaluation={"probe": "mine.jsonl"})
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("sft.data", [{"uri": "kitchen://dialogues", "format": "messages"}]),
+        ("evaluation.suites", [{"name": "mine", "uri": "kitchen://chat", "kind": "chat"}]),
+        ("pretrain.keep", {"steps": [5]}),
+        ("quantize.method", "int8"),
+        ("synthesis.prompts", "mine.jsonl"),
+        ("ladder.rungs", [RUNG | {"name": name} for name in "abcdef"]),
+    ],
+)
+def test_what_reads_a_model_from_left_to_right_is_refused_by_its_name(tmp_path, field, value):
+    section, name = field.split(".")
+    given = {name: value} | ({"generator": "base_model"} if section == "synthesis" else {})
+    if section == "pretrain":
+        given |= {"objective": {"kind": "masked"}, "watch": {"suites": []}}
+    with pytest.raises(RecipeError, match=rf"{field}: not with pretrain.objective masked.* comes before; .* is right"):
+        recipe_of(tmp_path, "masked", **{section: given})
+
+
+@pytest.mark.parametrize("kind", SEES_AHEAD)
+def test_all_that_the_kitchen_asks_of_a_model_that_sees_ahead_is_told_at_once(tmp_path, kind):
     path = tmp_path / "mine.yaml"
     tokens = [*load_recipe("kitchen").tokenizer.special_tokens, *IDS]
     path.write_text(
         f"extends: kitchen\nname: mine\npretrain: {{objective: {{kind: {kind}}}}}\n"
         f"tokenizer: {{special_tokens: {json.dumps(tokens)}}}\n"
     )
-    with pytest.raises(RecipeError, match=f"pretrain.objective {kind}: .* comes before"):
+    with pytest.raises(RecipeError) as refused:
         load_recipe(str(path))
+    for field in ("sft.data", "evaluation.suites", "pretrain.watch.suites"):
+        assert f"{field}: not with pretrain.objective {kind}" in str(refused.value)
 
 
 @pytest.fixture(scope="module")
