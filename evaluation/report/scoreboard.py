@@ -362,12 +362,16 @@ def bits_lines(bits: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return lines
 
 
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f}"
+
+
 FIGURES = {  # of what a model fills in: its name, and the text of a number
     "pseudo_perplexity": ("pseudo-perplexity", "{:.2f}".format),
     "continuation_bits_per_byte": ("bits per byte after the prefix", "{:.3f}".format),
     "loss": ("loss", "{:.3f}".format),
-    "exact_spans": ("spans filled exactly %", lambda share: f"{100 * share:.1f}"),
-    "filling_accuracy": ("tokens right %", lambda share: f"{100 * share:.1f}"),
+    "exact_spans": ("spans filled exactly %", _percent),
+    "filling_accuracy": ("tokens right %", _percent),
 }
 
 

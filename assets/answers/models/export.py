@@ -62,8 +62,9 @@ def export(
     asset = asset or kept or last_model(recipe)
     if recipe.sees_ahead and asset in MODELS:
         raise DataError(
-            f"export: {asset} sees later tokens, by pretrain.objective {recipe.pretrain.objective.kind}; the classes of"
-            f" transformers see only what comes before, so none gives its logits. --asset {CORPUS} exports the pages"
+            f"export: {asset} sees later tokens, by pretrain.objective {recipe.pretrain.objective.kind}; a class of"
+            " transformers for causal models would load it and see only what comes before, so none is written."
+            f" --asset {CORPUS} exports the pages"
         )
     if isinstance(target, Objects):
         of = partition_key(recipe, step)

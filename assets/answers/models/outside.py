@@ -25,6 +25,7 @@ from resources.compute.size import Size
 from resources.tracking.reports import Tracking
 from resources.tracking.versions import registered_versions
 from training.contract.job import DataError
+from training.contract.model_files import CONFIG_FILE
 from training.contract.records import RecipeError, all_of, read_record, unknown_names, write_record
 from training.contract.secrets import masked, secret_in
 from training.contract.tables import folded, table_lines
@@ -33,6 +34,7 @@ from training.contract.user_input.plain_data import read_yaml
 from training.data.exams.task_checks import check_suite
 from training.data.look import counted
 from training.data.sections import with_data
+from training.pretrain.models.config_json import OWN_TYPE
 from training.recipe.exam_presets import PRESETS, left_out, suites_at_hand, with_exam_preset
 from training.recipe.recipes import refuse_secrets
 from training.recipe.settings.evaluation import EvaluationRecipe
@@ -93,6 +95,15 @@ def model_folder(name: str, tracking: Tracking) -> Path:
     return whole_model(folder)
 
 
+def check_left_to_right(folder: Path) -> None:
+    """Raise DataError if the model in a folder is one that no class of transformers runs, so that it writes no text."""
+    if json.loads((folder / CONFIG_FILE).read_text("utf-8")).get("model_type") == OWN_TYPE:
+        raise DataError(
+            f"{folder}: {OWN_TYPE}, a model that sees later tokens or has parts of no class of transformers; it answers"
+            " nothing, and model_scores of its recipe says what it fills in"
+        )
+
+
 def is_version(name: str) -> bool:
     """Whether a name means a version of the registry, and not a folder."""
     return name.startswith("models:") or (VERSION.fullmatch(name) is not None and not Path(name).exists())
@@ -128,6 +139,7 @@ def evaluate(
     weights (`shard`). With `output`, scores and answers are written there. Raise DataError for what is wrong with model
     or exams.
     """
+    check_left_to_right(folder)
     evaluation, settings = suites
     evaluation.check_processes(size.processes if size.shard > 1 else 1)
     request = {

@@ -16,7 +16,7 @@ from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from assets.answers.models.outside import is_version, model_folder
+from assets.answers.models.outside import check_left_to_right, is_version, model_folder
 from assets.answers.models.receipts import Receipts, opened
 from assets.services.dev import LOOPBACK, end_services, is_free, start_guard
 from assets.services.signals import by_signal, exit_code_of, signals_collected
@@ -80,6 +80,7 @@ def serve(folder: Path, name: str, port: int, receipts: Receipts | None = None) 
     if not is_free(port):
         raise DataError(f"port {port} on {LOOPBACK} is in use; end what uses it, or give another with --port")
     check_folder(folder)
+    check_left_to_right(folder)
     with signals_collected() as stopped_by, tempfile.TemporaryDirectory() as scratch:
         Path(scratch, name).symlink_to(folder.resolve())  # so that requests name the model by this name, not by a path
         told, tells = os.pipe()
