@@ -9,9 +9,9 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
+from tokenizers import Tokenizer
 from torch import Tensor
 
-from training.data.tokens.tokenizer import TOKENIZER_FILE, load_tokenizer
 from training.generate.model_folder import device
 from training.order.loss_mask import IGNORED
 from training.pretrain.losses.chunked import target_scores
@@ -42,7 +42,8 @@ class OwnModel:
 
     def __init__(self, folder: Path) -> None:
         self.model = read_model(folder).to(device()).eval()
-        self.tokenizer, self.ids = load_tokenizer(folder / TOKENIZER_FILE), token_ids(folder)
+        self.tokenizer, self.ids = Tokenizer.from_file(str(folder / "tokenizer.json")), token_ids(folder)
+        self.tokenizer.encode_special_tokens = True  # a text that looks like a special token is ordinary text
         self.eos_id = eos_of(folder)
 
     def objective(self, recipe: ObjectiveRecipe) -> Objective:

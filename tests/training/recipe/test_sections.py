@@ -22,6 +22,8 @@ SEARCHED = (
     f"benchmarks decontaminate instructions preferences prompts {SCORED} contamination watched_items check_suites"
 )
 
+FILLED = "pretrain doremi extend evaluate score_step score_quantized choose"
+
 # The stages whose code reads a section. `card` prints the whole recipe, and so is not repeated in each row.
 READERS = {
     "training.adopt.settings": "adopt",
@@ -54,8 +56,8 @@ READERS = {
     "training.pretrain.stages.long_context_settings": "extend",
     "training.pretrain.settings": "pretrain doremi extend",
     "training.pretrain.models.shape": "adopt pretrain doremi extend",
-    "training.pretrain.losses.settings": "pretrain doremi extend",
-    "training.pretrain.objectives.settings": "pretrain doremi extend",
+    "training.pretrain.losses.settings": FILLED,
+    "training.pretrain.objectives.settings": FILLED,
     "training.pretrain.optim.average_settings": "pretrain doremi extend",
     "training.pretrain.spikes": "pretrain doremi extend",
     "training.pretrain.watch.keep_settings": "average pretrain doremi extend",

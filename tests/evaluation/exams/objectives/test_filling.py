@@ -67,7 +67,8 @@ def test_each_figure_is_what_its_definition_says(own_folder, kind):
 def test_every_token_that_is_asked_for_is_hidden_and_no_other(own_folder):
     model = OwnModel(own_folder / "model")
     recipe = ObjectiveRecipe(kind="masked", noise_fraction=0.4)
-    for numbers, rows in rows_of(model.windows(TEXTS)):
+    for numbers, rows in rows_of(model.windows([*TEXTS, f"a text that says {MASK_TOKEN}"])):
+        assert model.ids[MASK_TOKEN] not in rows.tokens
         batch = asked(model.objective(recipe), rows, numbers)
         chosen = batch.targets != IGNORED
         assert (batch.tokens[chosen] == model.ids[MASK_TOKEN]).all() and (batch.tokens == rows.tokens)[~chosen].all()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -219,6 +220,18 @@ def test_a_teacher_with_other_tokens_or_a_failed_gate_is_refused(chain, tmp_path
             Path(chain.tokenizer.path),
             ALONE,
         )
+
+
+@pytest.mark.parametrize("kind", ["masked", "prefix", "span_corruption"])
+def test_a_teacher_that_sees_ahead_is_refused(chain, tmp_path, kind):
+    shutil.copytree(Path(chain.teacher.path, "model"), tmp_path / "model")
+    names = [f"model/{path.name}" for path in (tmp_path / "model").iterdir()]
+    commit(tmp_path, "base_model", names, settings={"pretrain": {"objective": {"kind": kind}}})
+    job = chain.job("x", model=STUDENT)
+    named = {"path": str(tmp_path), "digest": json.loads((tmp_path / "artifact.json").read_text())["digest"]}
+    job = replace(job, settings={**job.settings, "teacher": named})
+    with pytest.raises(RecipeError, match=rf"trained by pretrain\.objective {kind} and says no next token"):
+        distill.teacher_folder(job, PRETRAIN, Path(chain.tokenizer.path), ALONE)
 
 
 def test_a_teacher_with_windows_sees_through_its_own(chain):
