@@ -54,10 +54,13 @@ if TYPE_CHECKING:
 
 MOST_WATCHED_ITEMS = 1000  # of a suite, if the profile's `watch_share` decides how many are asked
 
+READ_FAMILIES = (("training.pretrain.models.families", "all"),)  # of a base model that sees ahead
+
 EVALUATE = Stage(
     name="evaluate",
     version="27",
     module="evaluation.exams.scores",
+    parts=READ_FAMILIES,
     libraries=("jinja2", "lm-eval", "tokenizers", "torch", "transformers"),
     kinds=("lm-eval",),
     gates=("scores_complete",),
@@ -68,6 +71,7 @@ SCORE_STEP = Stage(
     name="score_step",
     version="3",
     module="evaluation.steps.step_scores",
+    parts=READ_FAMILIES,
     libraries=EVALUATE.libraries,
     kinds=EVALUATE.kinds,
     gates=EVALUATE.gates,
@@ -78,6 +82,7 @@ CHOOSE = Stage(
     name="choose",
     version="1",
     module="evaluation.steps.choice",
+    parts=READ_FAMILIES,
     libraries=EVALUATE.libraries,
     kinds=EVALUATE.kinds,
     gates=EVALUATE.gates,
@@ -88,6 +93,7 @@ SCORE_QUANTIZED = Stage(
     name="score_quantized",
     version="1",
     module="evaluation.exams.quantized.scores",
+    parts=READ_FAMILIES,
     libraries=(*EVALUATE.libraries, "torchao"),
     kinds=EVALUATE.kinds,
     gates=(*EVALUATE.gates, "max_drop"),

@@ -53,7 +53,10 @@ UNDECLARED = {
     "accelerate": ("is told whether autocast keeps copies of weights, which changes no number", EVERYWHERE),
     "rich": ("writes a table to a terminal", {"scaling", "learning_curves", "card"}),
     "markupsafe": ("escapes text for HTML, with jinja2", {"scaling", "learning_curves", "card"}),
-    "triton": ("is locked with torch, whose version is declared", {"adopt", "pretrain", "doremi", "extend", "card"}),
+    "triton": (
+        "is locked with torch, whose version is declared",
+        {"adopt", "pretrain", "doremi", "extend", "card", *SCORES},
+    ),
     "torchao": ("makes fp8, and opens small numbers; its version is in the numerics class", BY_A_MODEL),
     "nltk": (
         "is asked whether it has the data that a task reads, when the recipe is read",
@@ -395,6 +398,9 @@ def test_whoever_catches_a_refusal_refuses_or_says_why_no_artifact_differs(code)
     assert going_on <= GOES_ON.keys(), going_on
 
 
+# What the scores of a model that sees ahead use, in stages that share the code of other scores.
+OF_FILLING = {"pretrain.losses.settings", "pretrain.objectives.settings"}
+
 # Stages whose code imports a section that no recipe hands to them, and what of it they use.
 BESIDE = {
     "extract": ("the formats of archives", {"data.crawl.settings"}),
@@ -415,16 +421,22 @@ BESIDE = {
     "instructions": ("the form of an item that is searched for", {"data.exams.settings"}),
     "preferences": ("the form of an item that is searched for", {"data.exams.settings"}),
     "prompts": ("the reader of a source, and items", {"posttrain.source_settings", "data.exams.settings"}),
-    "evaluate": ("the scan for items", {"data.exams.decontaminate_settings"}),
+    "evaluate": (
+        "the scan for items, and the nats of a token",
+        {"data.exams.decontaminate_settings", "pretrain.losses.settings"},
+    ),
     "score_step": (
         "the scan for items, and what `evaluate` measures on held-out text",
-        {"data.exams.decontaminate_settings", "order.settings"},
+        {"data.exams.decontaminate_settings", "order.settings", *OF_FILLING},
     ),
     "choose": (
         "the scan for items, and what `evaluate` measures on held-out text",
-        {"data.exams.decontaminate_settings", "order.settings"},
+        {"data.exams.decontaminate_settings", "order.settings", *OF_FILLING},
     ),
-    "score_quantized": ("the scan for items", {"data.exams.decontaminate_settings"}),
+    "score_quantized": (
+        "the scan for items, and what `evaluate` measures on held-out text",
+        {"data.exams.decontaminate_settings", *OF_FILLING},
+    ),
     "judge": (
         "the scan for items, the reward model and the rows",
         {
@@ -481,7 +493,13 @@ BESIDE = {
     ),
 }
 KEEP = KeepRecipe(steps="log", average=StepAverageRecipe(steps="all"))
-WITH_EVERY_PART = ("kitchen-ladder", "kitchen-mixture", "kitchen-long-context", "kitchen-synthetic")  # with kitchen-rl
+WITH_EVERY_PART = (
+    "kitchen-ladder",
+    "kitchen-mixture",
+    "kitchen-long-context",
+    "kitchen-synthetic",
+    "kitchen-masked",
+)  # with kitchen-rl
 
 
 def test_an_edit_of_a_section_marks_only_the_stages_that_read_it(code, tmp_path):

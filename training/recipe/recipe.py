@@ -317,8 +317,10 @@ class Recipe:
             "pretrain.keep": (self.pretrain.keep.is_asked, "{steps: []}"),
             "ladder.rungs": (self.ladder.rungs and not objective.continues_text, "[]"),
         }
-        why = f"not with pretrain.objective {objective.kind}, whose model fills in: the classes of transformers that"
-        why += " exams, chat and later stages load see only what comes before"
+        why = (
+            f"not with pretrain.objective {objective.kind}, whose model fills in: the classes of transformers that"
+            " exams, chat and later stages load see only what comes before"
+        )
         if problems := [f"{name}: {why}; {right} is right" for name, (given, right) in asked.items() if given]:
             raise RecipeError(*problems)
 

@@ -55,7 +55,7 @@ READERS = {
     "training.pretrain.stages.doremi_settings": "doremi",
     "training.pretrain.stages.long_context_settings": "extend",
     "training.pretrain.settings": "pretrain doremi extend",
-    "training.pretrain.models.shape": "adopt pretrain doremi extend",
+    "training.pretrain.models.shape": f"adopt {FILLED}",
     "training.pretrain.losses.settings": FILLED,
     "training.pretrain.objectives.settings": FILLED,
     "training.pretrain.optim.average_settings": "pretrain doremi extend",
