@@ -207,20 +207,26 @@ def _link(source: Path, target: Path) -> None:
 
 
 def _mlmodel(export: Path, *, run_id: str, model_id: str) -> Any:
-    """MLflow's description of the model in `export`, as `mlflow.transformers.save_model` writes it."""
+    """MLflow's description of the model in `export`, as `mlflow.transformers.save_model` writes it.
+
+    A model that no class of transformers runs has no flavor: MLflow keeps it and loads it nowhere.
+    """
     from mlflow.models import Model
 
     config = json.loads((export / "config.json").read_text("utf-8"))
+    classes = config.get("architectures", [])
     tokenizer = json.loads((export / "tokenizer_config.json").read_text("utf-8"))
     chats = {"inference_task": CHAT} if _chats(export) else {}
     model = Model(
         run_id=run_id,
         model_id=model_id,
-        signature=_signature(export),
+        signature=_signature(export) if classes else None,
         metadata={"task": CHAT} if chats else None,
         saved_input_example_info={"artifact_path": EXAMPLE, "type": "json_object"},
         model_size_bytes=sum(path.stat().st_size for path in export.rglob("*") if path.is_file()),
     )
+    if not classes:
+        return model
     model.add_flavor(
         "transformers",
         transformers_version=version("transformers"),
@@ -228,8 +234,8 @@ def _mlmodel(export: Path, *, run_id: str, model_id: str) -> Any:
         task="text-generation",
         instance_type="TextGenerationPipeline",
         torch_dtype=f"torch.{config.get('dtype', 'float32')}",
-        pipeline_model_type=config["architectures"][0],
-        source_model_name=config["architectures"][0],
+        pipeline_model_type=classes[0],
+        source_model_name=classes[0],
         model_binary=str(MODEL),
         components=["tokenizer"],
         tokenizer_type=tokenizer["tokenizer_class"],
