@@ -8,15 +8,14 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from training.contract.artifact import Artifact, check_input, find
+from training.contract.artifact import check_input, find
 from training.contract.job import DataError, InputArtifact, Job, RefusedInput
 from training.contract.model_files import CONFIG_FILE, model_digest
-from training.contract.records import RecipeError, read_record
+from training.contract.records import RecipeError
 from training.pretrain.losses.chunked import Taught
 from training.pretrain.models import export
 from training.pretrain.models.attention import DocumentMask, document_mask
 from training.pretrain.models.decoder import Decoder
-from training.pretrain.objectives.settings import ObjectiveRecipe
 
 if TYPE_CHECKING:
     from training.pretrain.parallel.world import World
@@ -56,7 +55,6 @@ def teacher_folder(job: Job, recipe: PretrainRecipe, tokenizer: Path, world: Wor
     if made is not None:
         named = {name: made.record[name] for name in ("asset", "partition", "fingerprint")}
         check_input(InputArtifact(**named, digest=digest, path=str(folder)))
-        _check_causal(made)
     elif model_digest(folder) != digest:
         raise RefusedInput(f"{folder}: the teacher has changed since the job was written; run again")
     model_folder = folder / "model" if made is not None else folder
@@ -74,13 +72,3 @@ def teacher_folder(job: Job, recipe: PretrainRecipe, tokenizer: Path, world: Wor
             f" {recipe.sequence_length}"
         )
     return model_folder
-
-
-def _check_causal(made: Artifact) -> None:
-    """Raise RecipeError if a teacher was trained to see later tokens: it would be read from left to right."""
-    objective = made.record.get("settings", {}).get("pretrain", {}).get("objective")
-    if objective and not read_record(ObjectiveRecipe, objective).is_causal:
-        raise RecipeError(
-            f"pretrain.distill.teacher: {made.path} was trained by pretrain.objective {objective['kind']} and says no"
-            " next token; a teacher of the objective causal is right"
-        )

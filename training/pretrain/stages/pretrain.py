@@ -24,7 +24,7 @@ from training.contract.job import Gate, Job, Outcome, RefusedInput, Work
 from training.contract.model_files import number_of_weights
 from training.contract.process.precision import replaced_here
 from training.contract.progress import WRITING
-from training.contract.records import RecipeError, write_record
+from training.contract.records import RecipeError, read_record, write_record
 from training.contract.run_settings import RunSettings
 from training.order.batches import (
     Plan,
@@ -52,6 +52,7 @@ from training.pretrain.models.decoder import drawn, meta_decoder
 from training.pretrain.models.families import inexpressible
 from training.pretrain.models.shape import ModelConfig, ModelRecipe
 from training.pretrain.objectives.objective import Objective
+from training.pretrain.objectives.settings import ObjectiveRecipe
 from training.pretrain.optim.averages import use_average
 from training.pretrain.parallel.alone import first_alone, launcher_store
 from training.pretrain.parallel.degrees import Degrees
@@ -112,6 +113,7 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
         )
         if recipe.precision == "fp8":
             check_fp8_here(shape, plan, job.run, world)
+        check_teachers_objective(job)
         taught_by = teacher_folder(job, recipe, _tokenizer_folder(job), world)
         fallback = world.first_said(replaced_here(recipe.precision, world.device))
         computed = replace(recipe, precision="fp32") if fallback else recipe
@@ -204,6 +206,17 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
         notes = _notes(trainer, broken, resumed_at)
         outcome = _finish(job, work, trainer, exported, compared, measured, notes, sidecars)
         return replace(outcome, beside=moved_state(state, work))
+
+
+def check_teachers_objective(job: Job) -> None:
+    """Raise RecipeError if a teacher was trained to see later tokens: it would be read from left to right."""
+    made = find(Path(job.settings["teacher"]["path"])) if "teacher" in job.settings else None
+    objective = made.record.get("settings", {}).get("pretrain", {}).get("objective") if made is not None else None
+    if objective and not read_record(ObjectiveRecipe, objective).is_causal:
+        raise RecipeError(
+            f"pretrain.distill.teacher: {job.settings['teacher']['path']} was trained by pretrain.objective"
+            f" {objective['kind']} and says no next token; a teacher of the objective causal is right"
+        )
 
 
 def _missing(job: Job) -> dict[str, int]:

@@ -231,7 +231,8 @@ def test_a_teacher_that_sees_ahead_is_refused(chain, tmp_path, kind):
     named = {"path": str(tmp_path), "digest": json.loads((tmp_path / "artifact.json").read_text())["digest"]}
     job = replace(job, settings={**job.settings, "teacher": named})
     with pytest.raises(RecipeError, match=rf"trained by pretrain\.objective {kind} and says no next token"):
-        distill.teacher_folder(job, PRETRAIN, Path(chain.tokenizer.path), ALONE)
+        stage.check_teachers_objective(job)
+    stage.check_teachers_objective(chain.job("x", model=STUDENT))
 
 
 def test_a_teacher_with_windows_sees_through_its_own(chain):
