@@ -11,6 +11,7 @@ from assets.registry.decision import DECISION, lineage_of, model_of
 from assets.state.chain import CHAIN
 from assets.state.tombstones import erased_by
 from training.contract import artifact
+from training.contract.files.checked import FOREIGN
 from training.contract.files.stored_root import not_stored, stored_root
 from training.contract.scopes import last_model
 
@@ -63,7 +64,8 @@ def looked_over(made: Artifact) -> list[str]:
     files, is_stored = made.record["files"], stored_root(made.path) is not None
     away = [one for one in files if is_stored and not os.path.lexists(made.path / one["path"])]
     here = replace(made, record=made.record | {"files": [one for one in files if one not in away]})
-    return artifact.problems_of(here, reads=False) + (not_stored(made.path, away) if away else [])
+    lines = artifact.damaged_files(here, reads=False) + (not_stored(made.path, away) if away else [])
+    return lines + [f"{path}: {FOREIGN}" for path in artifact.foreign_files(made)]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)

@@ -28,6 +28,16 @@ def test_a_file_that_only_the_store_has_is_looked_for_and_not_brought(store, mad
     assert looked_over(made) == [] and store.requests == []
 
 
+def test_a_folder_whose_files_were_freed_is_not_foreign(store, tmp_path):
+    here = machine(store, tmp_path / "here")
+    (here / "archives").mkdir()
+    artifact.commit_record(here, write(here, "what was made", "archives/a.txt"))
+    made = artifact.find(here)
+    assert made is not None and looked_over(made) == []
+    (here / "archives" / "a.txt").unlink()
+    assert looked_over(made) == [] and (here / "archives").exists()
+
+
 def test_what_the_store_lacks_what_is_short_there_and_what_lies_beside_it_here_are_named(store, made):
     (key,) = (name for name in store.objects if "/files/" in name)
     store.objects[key] = b"short"
@@ -35,8 +45,8 @@ def test_what_the_store_lacks_what_is_short_there_and_what_lies_beside_it_here_a
     del store.objects[key]
     (made.path / "b.txt").write_text("mine")
     assert [line.partition(": ")[2].split(";")[0] for line in looked_over(made)] == [
-        "is not in the manifest",
         "a.txt is missing or of another size there",
+        "is not in the manifest",
     ]
 
 
