@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 
 import pytest
@@ -11,6 +12,7 @@ from assets.materialize.before_start import check_continued
 from assets.materialize.jobs import job_of, on_the_way_of
 from assets.state.compare import compare
 from assets.state.recipe_folders import load_recipe
+from assets.state.tombstones import Entry, Tombstone, append
 from resources.profile import load_profile
 from tests.assets.fabricate import make_all, make_each, make_one
 from training.contract.job import DataError
@@ -22,6 +24,14 @@ from training.order.batch_settings import ContinueRecipe
 def keeping(*steps):
     """The kitchen, with these steps kept."""
     return varied(load_recipe("kitchen"), {"pretrain": {"keep": {"steps": steps}}})
+
+
+def continued():
+    """A recipe with twice the kitchen's tokens that continues it."""
+    recipe = load_recipe("kitchen")
+    continues = ContinueRecipe(recipe="kitchen", tokens=(recipe.pretrain.tokens,))
+    more = {"tokens": 2 * recipe.pretrain.tokens, "continues": continues}
+    return varied(recipe, {"name": "longer", "pretrain": more})
 
 
 @pytest.fixture(scope="module")
@@ -66,13 +76,8 @@ def test_a_longer_training_goes_on_from_the_last_state_before_the_decay_and_its_
     assert found == [("kitchen@step-100", 100), (None, 0), (None, 0)]
 
 
-def test_a_training_that_continues_one_without_a_state_is_not_begun_at_step_0_unasked(root, tmp_path):
-    recipe = load_recipe("kitchen")
-    continues = ContinueRecipe(recipe="kitchen", tokens=(recipe.pretrain.tokens,))
-    longer = varied(
-        recipe, {"name": "longer", "pretrain": {"tokens": 2 * recipe.pretrain.tokens, "continues": continues}}
-    )
-    comparison = make_each(longer, root, make_one, leave=lambda cell: cell.asset == "base_model")
+def test_a_training_that_continues_one_without_a_state_is_not_begun_at_step_0_unasked(root):
+    comparison = make_each(continued(), root, make_one, leave=lambda cell: cell.asset == "base_model")
     cell = comparison.cells["base_model", "longer"]
     check_continued(cell, comparison)  # step 100 has a state
     gone = replace(comparison, continued=None)
@@ -83,6 +88,20 @@ def test_a_training_that_continues_one_without_a_state_is_not_begun_at_step_0_un
     assert "keep: {steps: [770], optimizer: true}" in said and "all 2200 steps trained with --start-anew" in said
     for state in ("outdated", "made"):  # as after a withdrawal
         check_continued(replace(cell, state=state), gone)
+
+
+def test_a_withdrawal_reaches_a_training_and_the_one_that_continues_it_and_no_state_is_left(root, tmp_path):
+    root, longer = shutil.copytree(root, tmp_path / "root"), continued()
+    assert make_all(longer, root).continued is not None
+    entry = Entry(entry="=org,example,", touches=(0,))
+    append(root, Tombstone(number=1, time="2026-11-23T00:00:00+00:00", reason="asked by its owner", entries=(entry,)))
+    for recipe in (keeping(5, 60, 100), longer):
+        comparison = compare(recipe, root)
+        states = {cell.state for cell in comparison.cells.values() if cell.asset in ("base_model", KEPT_STEPS)}
+        assert states == {"outdated"}
+    cell = comparison.cells["base_model", "longer"]
+    assert comparison.continued is None and comparison.step_before(cell) == 0
+    check_continued(cell, comparison)
 
 
 def test_the_plan_counts_each_way_once_and_from_its_state(root):
