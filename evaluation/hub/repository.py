@@ -24,6 +24,7 @@ from evaluation.hub.sourced import as_markdown
 from evaluation.hub.training_content import CONTENT_FILE, DOMAINS_FILE
 from evaluation.report.truth_comparison import Record, sound
 from training.contract.artifact import Artifact, sha256_of, write_json, write_text
+from training.contract.files.stored_root import is_here
 from training.contract.job import DataError, InputArtifact
 from training.contract.records import read_record
 from training.contract.scopes import QUANTIZED_MODEL, kept_in_words, whole_in_words
@@ -203,7 +204,7 @@ def export_corpus(
 
 def _check(path: Path, entry: Mapping[str, Any]) -> None:
     """Raise DataError if a file is not the one that its artifact's record lists."""
-    if sha256_of(path) != entry["sha256"]:
+    if not is_here(path, entry["sha256"]) or sha256_of(path) != entry["sha256"]:
         raise DataError(f"{entry['path']}: its checksum is not that of the record; `pedigree verify RECIPE` says more")
 
 
