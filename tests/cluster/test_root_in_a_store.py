@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -16,12 +19,19 @@ from urllib.parse import urlsplit
 import fsspec
 import pytest
 
+from assets.materialize.jobs import hand_over
+from assets.services.sent import NOTE, sent_to
 from tests.cluster.store_servers import SERVERS, Store, azurite_account, lacking
 from tests.groups import PROJECT
 from tests.small_kitchen import COMMAND, RECIPES, pedigree
+from tests.toys import toy_task
+from tests.training.contract.test_stored_state import STORED, files_in, trained_to
+from training.contract.artifact import find
 from training.contract.errors import DataError
 from training.contract.files.objects import Objects, StoreDown
-from training.contract.files.stored_root import is_copy
+from training.contract.files.stored_root import is_copy, make_stored_root
+from training.contract.job import read_job, write_job
+from training.contract.stored_state import StateSender, bring_state, forget_state, saved_step
 from training.data.documents import read_documents
 
 pytestmark = [
@@ -174,6 +184,77 @@ def test_a_recipe_in_a_store_gives_the_digests_of_a_folder_and_is_found_without_
     freed = pedigree("gc", "--yes", root=root)
     assert freed.code == 0 and freed.answer["bytes"] and not list(there.rglob("*.parquet"))
     assert pedigree("verify", "kitchen-small", root=root).answer["problems"] == []
+
+
+def test_a_training_that_another_machine_began_goes_on_from_its_newest_checkpoint(store, tmp_path):
+    objects = Objects(f"{store.address}/state", store.endpoint)
+    here, there = (tmp_path / name / "base_model" / ("0" * 32) for name in ("here", "there"))
+    for folder in (here, there):
+        make_stored_root(folder.parents[1], objects)
+        folder.mkdir(parents=True)
+    with StateSender(here) as sender:
+        for step in (5, 7):
+            trained_to(here, step)
+            sender.send(step)
+    assert saved_step(there) == 7
+    bring_state(there)
+    assert {name: "".join(text.split()) for name, text in files_in(there).items()} == STORED
+    forget_state(there)
+    assert objects.listed("") == {}
+
+
+class Dying(Objects):
+    """A sender that is killed before the last file."""
+
+    def put_file(self, key: str, file: Path) -> None:
+        if key == "config.json":
+            raise KeyboardInterrupt
+        super().put_file(key, file)
+
+
+def test_an_export_that_was_killed_is_no_model_and_is_gone_on_with(store):
+    address, files = f"{store.address}/export", {"model.safetensors": b"weights", "config.json": b"{}"}
+
+    def send(objects: Objects, what: str = "base_model") -> None:
+        with sent_to(objects, what, last="config.json") as folder:
+            for name, data in files.items():
+                (folder / name).write_bytes(data)
+
+    with pytest.raises(KeyboardInterrupt):
+        send(Dying(address, store.endpoint))
+    objects = Objects(address, store.endpoint)
+    assert objects.listed("").keys() == {"model.safetensors", NOTE}
+    with pytest.raises(DataError, match="holds a part of an export of base_model"):
+        send(objects, "sft_model")
+    send(objects)
+    assert {name: objects.get(name) for name in objects.listed("")} == files
+
+
+def test_nodes_that_have_nothing_but_the_address_make_what_a_folder_makes(store, tmp_path):
+    task = toy_task(tmp_path, ranks=4, faults=[], phases=("make", "gather"))
+    environment = {**os.environ, **task.environment}
+    subprocess.run([sys.executable, *task.argv], env=environment, check=True, capture_output=True)
+    objects, output = Objects(f"{store.address}/nodes", store.endpoint), tmp_path / "here" / "toys" / "f"
+    make_stored_root(output.parents[1], objects)
+    write_job(replace(read_job(Path(task.folder) / "job.json"), output=str(output)), output / "job.json")
+    hand_over(replace(task, folder=str(output)))
+
+    def node(number: int, *argv: str) -> subprocess.Popen[bytes]:
+        place = str(tmp_path / f"node-{number}" / "toys" / "f")
+        command = [sys.executable, "-m", "toy_ranks", f"{place}/job.json", *argv]
+        own = environment | {"PEDIGREE_ATTEMPT": f"{number}.0"}
+        return subprocess.Popen(
+            [sys.executable, "-m", "training.on_node", objects.address, objects.endpoint, place, *command], env=own
+        )
+
+    for phase in task.phases:
+        both = [node(number, "--ranks", f"{number}/2", "--claims", "job", "--phase", phase) for number in (0, 1)]
+        assert [process.wait() for process in both] == [0, 0]
+    assert node(2).wait() == 0
+    here, there = find(output), find(Path(task.folder))
+    assert here is not None and there is not None and here.digest == there.digest
+    assert here.file("all-3.txt").read_text() == there.file("all-3.txt").read_text()
+    assert objects.listed("toys/f/ranks") == {}, "marks and claims go with the commit"
 
 
 def test_two_machines_that_make_one_recipe_give_one_result(store, tmp_path):
