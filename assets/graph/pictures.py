@@ -17,7 +17,7 @@ from itertools import islice
 from evaluation.report.figures import Bar, alone, bars_picture, line_picture, lines_picture, thinned
 from training.contract.artifact import Artifact
 from training.contract.progress import METRICS_FILE, curve, read_metrics
-from training.contract.scopes import whole_in_words
+from training.contract.scopes import WHOLE, whole_in_words
 
 MOST_BARS = 16
 MOST_LENGTHS = 1_000_000  # documents of which a histogram is made
@@ -102,7 +102,8 @@ def _learning_curves(made: Artifact) -> list[str]:
     from evaluation.steps import learning_curves as curves
 
     told, drawn = json.loads(made.file(curves.RESULT_FILE).read_text("utf-8")), []
-    for model, points in {"base_model": told["steps"], **told["later"]}.items():
+    of = {curves.BASE: told["steps"], **told["later"]}
+    for model, points in ((model, of.get(model, [])) for model in WHOLE.values()):
         suites = list(dict.fromkeys(suite for point in points for suite in point["suites"]))
         over = curves.counted(points)
         title = f"{whole_in_words(model)}: scores over {over.rstrip('s')}s: {', '.join(suites)}"
