@@ -47,8 +47,11 @@ from training.pretrain.models.shape import ModelConfig
 from training.pretrain.parallel.degrees import Degrees
 from training.recipe.recipe import Recipe
 from training.recipe.settings.evaluation import JUDGED_MODELS
+from training.recipe.settings.judged_chat import JudgedChatRecipe
+from training.recipe.settings.safety import SafetyRecipe
 
 Section = SftRecipe | RewardRecipe | AlignRecipe
+ChatRecipe = JudgedChatRecipe | SafetyRecipe
 
 DOUBLINGS = 5  # of the nodes, that are tried where a model does not fit
 ROOM = 0.92  # of a GPU, that a layout which is offered may need
@@ -124,6 +127,13 @@ def scored(recipe: Recipe) -> Iterator[str]:
             yield CHOSEN_MODEL
         if asks_for(recipe, *CHAIN["aligned_model"].sections):
             yield "alignment_rewards"
+    yield from chats(recipe)
+
+
+def chats(recipe: Recipe) -> dict[str, ChatRecipe]:
+    """Return the section of each asset for which the models that chat are asked, each by itself."""
+    sections: dict[str, ChatRecipe] = {"judged_chat": recipe.judged_chat, "safety_answers": recipe.safety}
+    return {asset: section for asset, section in sections.items() if asks_for(recipe, *CHAIN[asset].sections)}
 
 
 def shape_of(recipe: Recipe) -> ModelConfig:
@@ -274,7 +284,8 @@ def learns(section: Section) -> str:
 def scoring_of(recipe: Recipe, asset: str, size: Size) -> Tuning:
     """Return what is scored for an asset, in rows that are as long as they may be."""
     models = JUDGED_MODELS if asset == "alignment_rewards" else 1
-    return Tuning.scored(shape_of(recipe), shard=size.shard, rows=recipe.evaluation.batch_size, models=models)
+    rows = chats(recipe).get(asset, recipe.evaluation).batch_size
+    return Tuning.scored(shape_of(recipe), shard=size.shard, rows=rows, models=models)
 
 
 def answer_weights(tuning: Tuning, answers: Needed, size: Size, device: Device | None = None) -> tuple[bool, str]:

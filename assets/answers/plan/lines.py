@@ -80,6 +80,10 @@ def _model(one: Mapping[str, Any]) -> Iterator[str]:
         yield f"  {one['tokens']:,} tokens{examples} in {one['steps']:,} steps, {one['flops']:.3g} FLOP"
     elif one["disk"]:
         yield "  the number of tokens is not known before what decides it is made"
+    if chat := one["chat"]:
+        yield f"  {chat['answers']:,} answers of at most {chat['answer_tokens']:,} tokens each"
+        if calls := chat.get("judge_calls"):
+            yield f"  {calls:,} calls of the judge, each answered in at most {chat['judge_tokens']:,} tokens"
     yield from _memory(one["memory"], one["processes"])
     if one["measured"]:
         yield f"  held without content, as on a GPU: {_parts(one['measured'])}"

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
-from assets.answers.plan.capacity import Section, learns
+from assets.answers.plan.capacity import Section, chats, learns
 from assets.state.chain import CHAIN
 from resources.compute.size import Size
 from training.contract.records import write_record
@@ -51,7 +51,7 @@ def measured_tuning(recipe: Recipe, asset: str, section: Section, size: Size) ->
 
 def measured_scoring(recipe: Recipe, asset: str, size: Size, *, gathers: bool) -> Measured:
     """Return what the first process that scores models holds."""
-    given = {"batch_size": recipe.evaluation.batch_size, "gathers": gathers}
+    given = {"batch_size": chats(recipe).get(asset, recipe.evaluation).batch_size, "gathers": gathers}
     given |= {"align": write_record(recipe.align)} if asset == "alignment_rewards" else {}
     return _measured("evaluation.exams.measured", recipe, size, {"model.experts": recipe.model.experts.count}, given)
 

@@ -31,6 +31,7 @@ from assets.answers.plan.capacity import (
     tuned,
     tuning_of,
 )
+from assets.answers.plan.chats import chat_work
 from assets.answers.plan.given import told_of_tokens
 from assets.answers.plan.goodput import Interruptions, goodput
 from assets.answers.plan.measured import measured_scoring, measured_training, measured_tuning
@@ -246,6 +247,7 @@ def _model(
             "checkpoint_seconds": size.checkpoint_seconds,
             "layouts": [],
             "goodput": {},
+            "chat": {},
             "measured": {},
             "not_measured": "",
         }
@@ -516,6 +518,7 @@ def _scorings(
             with_libraries(scoring_bytes(planned, gathers=gathers), on_gpu=bool(size.gpus_per_node)),
             length=planned.longest,
             time=_unknown("not predicted of scores; an earlier artifact tells it"),
+            chat=chat_work(recipe, asset),
             answer_weights=why,
             measured=held,
             not_measured=why_not,

@@ -110,6 +110,22 @@ def test_it_is_readable_at_80_columns(monkeypatch, capsys, tmp_path):
     assert any(re.match(r"To make: (\d+) of \1; \d+ min \d\d s one after", line) for line in lines)
 
 
+def test_what_judged_chat_and_safety_ask_of_models_and_judge_is_counted(monkeypatch, capsys, tmp_path, written):
+    rows = [{"question_id": n, "category": "math", "turns": ["One?", "Two?"]} for n in range(3)]
+    questions = written("questions.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    chat = f"judged_chat: {{questions: {questions}, endpoint: 'http://127.0.0.1:1/v1', endpoint_model: judge}}\n"
+    recipe = written("chats.yaml", f"name: chats\nextends: kitchen\nsafety: {{max_answered_harmful: 0.1}}\n{chat}")
+    _, answer, _ = planned(monkeypatch, capsys, tmp_path, recipe, "--json")
+    told = {one["asset"]: one for one in json.loads(answer)["models"]}
+    assert told["safety_answers"]["chat"] == {"answers": 2 * 120, "answer_tokens": 64}
+    # Two models rate each of six turns, and both orders of each are compared.
+    calls = {"judge_calls": 2 * 6 + 2 * 6, "judge_tokens": 1024}
+    assert told["judged_chat"]["chat"] == {"answers": 12, "answer_tokens": 512, **calls}
+    assert told["judged_chat"]["memory"]["peak_bytes"] > told["judged_chat"]["parameters"]
+    lines = lines_of(json.loads(answer))
+    assert "  24 calls of the judge, each answered in at most 1,024 tokens" in lines and max(map(len, lines)) <= 80
+
+
 def test_what_a_post_training_and_scoring_need_on_gpus_is_shown(monkeypatch, capsys, tmp_path, written):
     gpus = "{processes: 8, gpus_per_node: 8, gpu: H100, shard: 8}"
     sizes = f"  base_model: {{nodes: 2, {gpus[1:]}\n  sft_model: {gpus}\n  model_scores: {gpus}\n"
