@@ -323,6 +323,12 @@ class Recipe:
         )
         if problems := [f"{name}: {why}; {right} is right" for name, (given, right) in asked.items() if given]:
             raise RecipeError(*problems)
+        is_held_out = self.mixture.held_out_fraction and self.evaluation.held_out_limit != 0
+        if not (is_held_out or self.evaluation.outside_text):
+            raise RecipeError(
+                f"evaluation: no text says what a model of pretrain.objective {objective.kind} fills in; set"
+                " mixture.held_out_fraction and evaluation.held_out_limit above 0, or name evaluation.outside_text"
+            )
 
     def _check_first_weights(self) -> None:
         """Raise RecipeError if the layers begin as the identity and their family cannot train from there."""

@@ -306,6 +306,14 @@ def test_what_reads_a_model_from_left_to_right_is_refused_by_its_name(tmp_path, 
         recipe_of(tmp_path, "masked", **{section: given})
 
 
+@pytest.mark.parametrize("nothing", [{"evaluation": {"held_out_limit": 0}}, {"mixture": {"held_out_fraction": 0.0}}])
+def test_a_model_that_sees_ahead_needs_a_text_to_fill_in(tmp_path, nothing):
+    evaluation = nothing.get("evaluation", {}) | {"outside_text": "mine.jsonl"}
+    assert recipe_of(tmp_path, "prefix", **(nothing | {"evaluation": evaluation})).sees_ahead
+    with pytest.raises(RecipeError, match=r"no text says what a model of pretrain\.objective prefix fills in"):
+        recipe_of(tmp_path, "prefix", **nothing)
+
+
 @pytest.mark.parametrize("kind", SEES_AHEAD)
 def test_all_that_the_kitchen_asks_of_a_model_that_sees_ahead_is_told_at_once(tmp_path, kind):
     path = tmp_path / "mine.yaml"
