@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from importlib.metadata import version
 from pathlib import Path
 
@@ -28,7 +26,7 @@ def place(first, untouched, tmp_path_factory) -> Path:
     """A copy of the root, and two keys beside it."""
     assert first.code == 0
     folder = tmp_path_factory.mktemp("attest")
-    shutil.copytree(untouched, folder / "root", copy_function=os.link)
+    linked_copy(untouched, folder / "root")
     write_keys(folder, "own")
     write_keys(folder, "other")
     return folder

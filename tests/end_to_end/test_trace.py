@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import shutil
 from collections import Counter
@@ -17,7 +16,7 @@ from assets.answers.trace.lines import lines_of
 from assets.answers.trace.trace import answer
 from benchmarks.both_ways import alter_rows, both_ways
 from resources.tracking.reports import Tracking
-from tests.small_kitchen import RECIPES, pedigree
+from tests.small_kitchen import RECIPES, linked_copy, pedigree
 from training.contract import artifact
 from training.contract.job import DataError
 from training.data.documents import read_documents
@@ -35,13 +34,7 @@ MODEL = "kitchen-small"
 def place(first, untouched, tmp_path_factory) -> Path:
     """A copy of the root that this module may damage, of links as long as it does not."""
     assert first.code == 0
-    folder = tmp_path_factory.mktemp("trace") / "root"
-    shutil.copytree(untouched, folder, copy_function=os.link)
-    for name in ("mlflow.db", "sources.sqlite"):
-        if (folder / name).exists():
-            (folder / name).unlink()
-            shutil.copyfile(untouched / name, folder / name)
-    return folder
+    return linked_copy(untouched, tmp_path_factory.mktemp("trace") / "root")
 
 
 @pytest.fixture(autouse=True)
@@ -51,8 +44,7 @@ def recipes(monkeypatch):
 
 @pytest.fixture
 def copy(place, tmp_path) -> Path:
-    shutil.copytree(place, tmp_path / "root", copy_function=os.link)
-    return tmp_path / "root"
+    return linked_copy(place, tmp_path / "root")
 
 
 def ask(place: Path, model: str = MODEL, *, texts: bool = False, shown: int = 10, training: str = "", **asked):
