@@ -12,8 +12,6 @@ if TYPE_CHECKING:
     from training.pretrain.settings import PretrainRecipe
     from training.recipe.recipe import Recipe
 
-ANY_LANGUAGE = "LANGUAGE"  # stands for the code of each
-
 PLAN = Stage(
     name="plan",
     version="10",
@@ -55,7 +53,7 @@ def affordable_tokens(recipe: Recipe) -> int | None:
 def _check_sources(recipe: Recipe) -> None:
     """Raise RecipeError if the mixture names a source that the recipe's snapshots cannot have."""
     labels = sorted({snapshot.label for snapshot in recipe.snapshots})
-    buckets = _buckets(recipe)
+    buckets = () if recipe.shards.buckets == "none" else ("head", "middle", "tail", "unscored")
     known = [f"{label}/{bucket}" for label in labels for bucket in buckets] or labels
     given = {"mixture.weights": recipe.mixture.weights, "mixture.source_epochs": recipe.mixture.source_epochs}
     given |= {"mixture.phases: weights": {name: 0 for phase in recipe.mixture.phases for name in phase.weights}}
@@ -63,17 +61,9 @@ def _check_sources(recipe: Recipe) -> None:
         no_such(f"{where}: no source is called {name!r}; a source is the `label` of a snapshot", name, known)
         for where, names in given.items()
         for name in sorted(set(names) - set(known))
-        if ANY_LANGUAGE not in buckets or name.partition("/")[0] not in labels
     ]
     if problems:
         raise RecipeError(*problems)
-
-
-def _buckets(recipe: Recipe) -> tuple[str, ...]:
-    """Return the names of the buckets into which the recipe may divide a source; of languages those that it accepts."""
-    if recipe.shards.buckets == "language":
-        return (*(recipe.filter.languages or (ANY_LANGUAGE,)), "zxx", "unknown")  # zxx: pages of code
-    return () if recipe.shards.buckets == "none" else ("head", "middle", "tail", "unscored")
 
 
 def _of_rung(recipe: Recipe, rung: str) -> dict[str, Any]:

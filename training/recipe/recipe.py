@@ -29,7 +29,7 @@ from training.data.extract.settings import BLOCK_EXTRACTORS, ExtractRecipe
 from training.data.filter.settings import FilterRecipe
 from training.data.kitchen.settings import KitchenWorld
 from training.data.quality.settings import QualityRecipe
-from training.data.tokens.tokenize_settings import RULE_OF, ShardsRecipe
+from training.data.tokens.tokenize_settings import ShardsRecipe
 from training.data.tokens.tokenizer_settings import TokenizerRecipe
 from training.generate.settings import SynthesisRecipe
 from training.order.batch_settings import ContinueRecipe
@@ -280,10 +280,10 @@ class Recipe:
             raise RecipeError(f"pretrain.tokens: auto; {named[0]} needs a number")
 
     def _check_buckets(self) -> None:
-        rule = RULE_OF.get(self.shards.buckets)
+        rule = {"none": "", "perplexity": "perplexity", "quality": "classifier"}[self.shards.buckets]
         if rule and rule not in self.filter.rules:
             raise RecipeError(
-                f"shards.buckets: {self.shards.buckets} needs {rule!r} in filter.rules, which says this of each page"
+                f"shards.buckets: {self.shards.buckets} needs {rule!r} in filter.rules, which scores pages"
             )
 
     def _check_later_stages(self) -> None:

@@ -45,11 +45,6 @@ def refusal(monkeypatch, capsys, recipe: str, root: Path, *more: str) -> str:
         ("mixture: {source_epochs: {books: 2.0}}", "mixture.source_epochs: no source is called 'books'"),
         ("mixture: {weights: {web: 1}, phases: [{start: 0.5, weights: {wen: 1}}]}", "weights of web and wen"),
         ("shards: {buckets: perplexity}\nmixture: {weights: {web/top: 1}}", "no source is called 'web/top'"),
-        ("shards: {buckets: language}\nmixture: {weights: {web/de: 1}}", "there are web/en, web/zxx, web/unknown"),
-        (
-            "filter: {languages: []}\nshards: {buckets: language}\nmixture: {weights: {web/de: 1, wbe/de: 1}}",
-            "source is called 'wbe/de'; a source is the `label` of a snapshot; there are web/LANGUAGE, web/zxx",
-        ),
         ("preferences: {held_out_fraction: 0.0}", "preferences.held_out_fraction=0;"),
         ("sft: {trl: {learning_rate: 1}}", "sft.trl"),
     ],

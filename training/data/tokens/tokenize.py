@@ -55,12 +55,6 @@ FOLDER: Final = "shards"
 BATCH_BYTES: Final = 4_000_000
 BUCKETS: Final = ("head", "middle", "tail")
 UNSCORED: Final = "unscored"
-UNKNOWN_LANGUAGE: Final = "unknown"
-DECIDED_BY: Final = {
-    "perplexity": ("perplexity_bucket",),
-    "quality": ("quality_score",),
-    "language": ("language",),
-}
 # Documents of a rank that are compared with the reference: the first PROVED_FIRST, then one in PROVED_EVERY, and after
 # PROVED_OFTEN documents one in PROVED_LATER. The reference is 60 times slower, so comparing one in fifty throughout
 # would double the time.
@@ -341,21 +335,19 @@ def _probes(item: InputArtifact) -> list[str]:
 def _encoded(path: Path, encode: Encode, recipe: ShardsRecipe) -> Iterator[tuple[pa.Table, EncodedTexts]]:
     """Yield the documents of a file, with their sources set by `buckets`, and their ids; some megabytes at a time."""
     columns = [name for name in SIDECAR_SCHEMA.names if name not in _COUNTED]
-    for table in read_tables(path, [*columns, "text", *DECIDED_BY.get(recipe.buckets, ())]):
+    scored = {"none": (), "perplexity": ("perplexity_bucket",), "quality": ("quality_score",)}[recipe.buckets]
+    for table in read_tables(path, [*columns, "text", *scored]):
         table = in_buckets(table, recipe)
         for batch in _batches(table):
             yield batch, encode(batch["text"].combine_chunks())
 
 
 def in_buckets(table: pa.Table, recipe: ShardsRecipe) -> pa.Table:
-    """Append the bucket to each document's source, such as `web/head` or `web/en`, if the recipe asks for buckets."""
+    """Append the quality bucket to each document's source, such as `web/head`, if the recipe asks for buckets."""
     if recipe.buckets == "none":
         return table
     if recipe.buckets == "perplexity":
         buckets = table["perplexity_bucket"].fill_null(UNSCORED)
-    elif recipe.buckets == "language":
-        named = table["language"].fill_null("")
-        buckets = pc.if_else(pc.equal(named, ""), UNKNOWN_LANGUAGE, named)
     else:
         head, middle = recipe.quality_limits
         score = table["quality_score"].cast(pa.float64())

@@ -1,4 +1,4 @@
-"""The recipe section `shards`: size of the token files, and the division of sources by quality or language."""
+"""The recipe section `shards`: size of the token files, and the division of sources into quality buckets."""
 
 from __future__ import annotations
 
@@ -6,10 +6,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from training.contract.records import RecipeError
-
-Buckets = Literal["none", "perplexity", "quality", "language"]
-# The filter rules that say the bucket of a document.
-RULE_OF: dict[Buckets, str] = {"perplexity": "perplexity", "quality": "classifier", "language": "language"}
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -19,12 +15,11 @@ class ShardsRecipe:
     `buckets` divides each source of the mixture by quality: `web` becomes `web/head`, `web/middle`, `web/tail` and, for
     documents without a score, `web/unscored`. With `perplexity` a document's bucket is that of the filter rule of this
     name. With `quality` it depends on the classifier's score: at least the first of `quality_limits` is `head`, less
-    than the second is `tail`, and between them is `middle`. With `language` it is the language of the filter rule of
-    this name: `web/en`, and `web/unknown` for documents without one.
+    than the second is `tail`, and between them is `middle`.
     """
 
     max_shard_tokens: int = 100_000_000
-    buckets: Buckets = "none"
+    buckets: Literal["none", "perplexity", "quality"] = "none"
     quality_limits: tuple[float, ...] = (0.8, 0.5)
 
     def __post_init__(self) -> None:

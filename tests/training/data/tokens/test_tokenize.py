@@ -122,18 +122,16 @@ BUCKETS = [
         ["tail", "unscored", "head", "tail"],
     ),
     ("quality", pa.field("quality_score", pa.float32()), [0.9, 0.1, None, 0.5], ["head", "tail", "unscored", "middle"]),
-    ("language", None, ["de", None, "", "en"], ["de", "unknown", "unknown", "en"]),
 ]
 
 
 @pytest.mark.parametrize(("buckets", "column", "values", "expected"), BUCKETS)
-def test_a_label_is_parted_by_what_its_documents_are(tmp_path, tokenizer, buckets, column, values, expected):
+def test_a_label_is_parted_by_the_quality_of_its_documents(tmp_path, tokenizer, buckets, column, values, expected):
     rows = [
-        chain.document("one", "f", i, text) | {column.name if column else "language": value}
+        chain.document("one", "f", i, text) | {column.name: value}
         for i, (text, value) in enumerate(zip(texts(4), values, strict=True))
     ]
-    more = (column,) if column else ()
-    source = chain.documents_of(tmp_path, "one", [rows], asset="decontaminated_documents", extra=more)
+    source = chain.documents_of(tmp_path, "one", [rows], asset="decontaminated_documents", extra=(column,))
     settings = {"shards": ShardsRecipe(buckets=buckets)}
     made = chain.run(tmp_path, "tokenize", "token_shards", "tiny@one", settings, [source, tokenizer])
     found = {}
