@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from evaluation.decision.intervals import in_percent
+from evaluation.exams.judged.verdicts import LEAST, MOST
 
 SHOWN = ("ratings", "pairs", "verdicts", "without_verdict", "judge")  # not what a judge said in place of a verdict
 
@@ -37,7 +38,10 @@ def judge_lines(judged: Mapping[str, Any]) -> list[str]:
         return []
     judge, pairs = judged["judge"], judged["pairs"]
     named = ", ".join(judge["served"]) or judge.get("model") or f"the model {judge.get('digest', '')[:12]}"
-    lines = [f"The judge is {named}; {judged['without_verdict']:,} of its answers held no verdict"]
+    lines = [
+        f"The judge is {named}, which rates from {LEAST} to {MOST};"
+        f" {judged['without_verdict']:,} of its answers held no verdict"
+    ]
     if pairs and (won := pairs["win_rate"]):
         low, high = (100 * end for end in won["interval"])
         lines.append(
