@@ -67,37 +67,16 @@ EVALUATE = Stage(
     distributed=True,
     by_a_model=True,
 )
-SCORE_STEP = Stage(
-    name="score_step",
-    version="3",
-    module="evaluation.steps.step_scores",
-    parts=READ_FAMILIES,
-    libraries=EVALUATE.libraries,
-    kinds=EVALUATE.kinds,
-    gates=EVALUATE.gates,
-    distributed=True,
-    by_a_model=True,
-)
-CHOOSE = Stage(
-    name="choose",
-    version="1",
-    module="evaluation.steps.choice",
-    parts=READ_FAMILIES,
-    libraries=EVALUATE.libraries,
-    kinds=EVALUATE.kinds,
-    gates=EVALUATE.gates,
-    distributed=True,
-    by_a_model=True,
-)
-SCORE_QUANTIZED = Stage(
+SCORE_STEP = replace(EVALUATE, name="score_step", version="3", module="evaluation.steps.step_scores")
+CHOOSE = replace(EVALUATE, name="choose", version="1", module="evaluation.steps.choice")
+SCORE_QUANTIZED = replace(
+    EVALUATE,
     name="score_quantized",
     version="1",
     module="evaluation.exams.quantized.scores",
-    parts=READ_FAMILIES,
     libraries=(*EVALUATE.libraries, "torchao"),
-    kinds=EVALUATE.kinds,
     gates=(*EVALUATE.gates, "max_drop"),
-    by_a_model=True,
+    distributed=False,
 )
 LEARNING_CURVES = Stage(
     name="learning_curves",

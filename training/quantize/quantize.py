@@ -99,7 +99,7 @@ def _config(recipe: QuantizeRecipe) -> Any:
 
 
 def write_quantized(model: Any, source: Path, target: Path, config: Mapping[str, Any]) -> tuple[int, list[str]]:
-    """Write a quantized model beside what its source has; return the number of quantized weights, and the files.
+    """Write a quantized model with its source's other files; return the number of quantized weights, and the files.
 
     Raise DataError if no matrix of the model is quantized, or if transformers names one otherwise than the files.
     """

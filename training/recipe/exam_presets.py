@@ -1,4 +1,4 @@
-"""Lists of suites by name, of which a recipe takes those that can be scored here: `evaluation.preset`.
+"""`evaluation.preset`: named lists of exam suites. A recipe gets those whose rows and packages are at hand.
 
 Each suite is lm-eval's own task on rows of the folder PEDIGREE_DATA. A suite whose rows, packages or sandbox are not at
 hand is left out, and `left_out` says why. Plain data, so that reading a recipe needs no lm-eval.

@@ -245,7 +245,7 @@ def scan_store(root: Path, wanted: Hashes, found: Scanned) -> Read | None:
 def _read(
     stored: StoredRoot, key: str, path: Path, here: tuple[Path, str] | None, wanted: Hashes, found: Scanned
 ) -> None:
-    """Look into an object, which is at `path`. `here` is the file, with its checksum, that it is to be a copy of."""
+    """Search a stored object, downloaded to `path`, for withdrawn text, or compare it with its file `here`."""
     name = f"{stored.objects.address}/{key}"
     if here is None:
         if not _is_here(stored, key, path):

@@ -92,7 +92,7 @@ class RewardLooks:
 
     @contextmanager
     def _reference(self) -> Iterator[Any]:
-        """Context manager that gives the SFT model: the trainer's reference, where that stays what it is."""
+        """Context manager that gives the SFT model: the trainer's reference unless that changes, else opened anew."""
         held = None if self._given.recipe.trl.get("sync_ref_model") else self._trainer.ref_model
         if held is None:
             recipe = self._given.recipe
@@ -148,7 +148,7 @@ class RewardLooks:
 
 @contextmanager
 def in_fp32(model: Any) -> Iterator[None]:
-    """Context manager in which a model makes its passes without the mixed precision that accelerate wraps them in.
+    """Context manager in which a model computes in its weights' own precision, not in accelerate's mixed precision.
 
     accelerate's own way takes the wrapper off for good, so that the rest of the training would be another one.
     """
