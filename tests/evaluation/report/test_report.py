@@ -444,6 +444,13 @@ def test_the_scoreboard_begins_with_what_came_out(inputs):
     assert "90 % of cloze against 66 % by counting words" in headline(board)
     board["scores"]["cloze"]["aligned"] |= {"score": 0.663, "n": 10**6}
     assert "66.3 % of cloze against 66.0 % by counting words" in headline(board)
+    # Nearly all is not all, and nearly none not none.
+    board["scores"]["cloze"]["aligned"] |= {"score": 0.996}
+    assert "99.6 % of cloze against 66.0 % by counting words" in headline(board)
+    board["scores"]["cloze"]["aligned"] |= {"score": 0.9996}
+    assert "99.96 % of cloze against 66.00 % by counting words" in headline(board)
+    board["scores"]["cloze"]["aligned"] |= {"score": 1.0}
+    assert "100 % of cloze against 66 % by counting words" in headline(board)
     del board["scores"]["cloze"], board["scores"]["chat"]
     assert "2.2 M parameters, above chance in none of 1 suites, clean" in headline(board)
 
