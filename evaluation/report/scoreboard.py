@@ -295,16 +295,16 @@ def learned(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
     parts = [f"above chance{counts} in {len(above) or 'none'} of {len(last)} suites"]
     if best is not None:
         own, (share, by) = last[best]["score"], others[best]
-        digits = _digits_that_tell(own, share)
-        parts.insert(0, f"{100 * own:.{digits}f} % of {best} against {100 * share:.{digits}f} % by {by}")
+        parts.insert(0, f"{_told_from(own, share)} % of {best} against {_told_from(share, own)} % by {by}")
     aside = sum(one.get("set_aside", 0) for one in last.values())
     return [*parts, *([f"{aside:,} items set aside"] if aside else [])]
 
 
-def _digits_that_tell(*shares: float) -> int:
-    """Return how many decimals tell percentages from each other, and one that is nearly none or all from 0 and 100."""
-    apart = {*shares, 0.0, 1.0}
-    return next((digits for digits in range(3) if len({round(100 * one, digits) for one in apart}) == len(apart)), 3)
+def _told_from(share: float, other: float) -> str:
+    """Return a share in percent with as few decimals as tell it from another one, and from none and all if it is not."""
+    apart = {other, 0.0, 1.0} - {share}
+    digits = next((d for d in range(3) if round(100 * share, d) not in {round(100 * one, d) for one in apart}), 3)
+    return f"{100 * share:.{digits}f}"
 
 
 def _without_a_model(entry: Mapping[str, Any]) -> tuple[float, str]:
