@@ -301,7 +301,7 @@ def learned(scores: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> list[str]:
 
 
 def _told_from(share: float, other: float) -> str:
-    """Return a share in percent with as few decimals as tell it from another one, and from none and all if it is not."""
+    """Return a share in percent with as few decimals as tell it from another one, from none and from all."""
     apart = {other, 0.0, 1.0} - {share}
     digits = next((d for d in range(3) if round(100 * share, d) not in {round(100 * one, d) for one in apart}), 3)
     return f"{100 * share:.{digits}f}"
