@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -57,6 +57,7 @@ def compared(sides: Sequence[Side]) -> dict[str, Any]:
         "artifacts": artifacts(sides),
         "scores": scores(answers),
         "not_compared": not_compared(sides, answers),
+        "remarks": remarks(sides, answers),
         "seeds": over_seeds(sides, answers, groups),
         "compute": compute(sides),
         "losses": losses(sides),
@@ -141,32 +142,55 @@ def _score(first: Mapping[str, Answers], own: Mapping[str, Answers], suite: str)
 
 
 def not_compared(sides: Sequence[Side], answers: Sequence[Mapping[str, Answers]]) -> list[str]:
-    """Return a sentence for each suite on which a compared model cannot be compared, or only on some of the items."""
+    """Return a sentence for each model that was not scored, and each suite on which one cannot be compared."""
     said = [f"{side.title} was not scored" for side in sides if side.scores is None]
+    return said + [line for one in _suites_of_both(sides, answers) if (line := _why_not(*one))]
+
+
+def remarks(sides: Sequence[Side], answers: Sequence[Mapping[str, Answers]]) -> list[str]:
+    """Return a sentence for each suite that is compared on some items only, and for each model of another training.
+
+    The name of a kept step says itself what it is.
+    """
+    said = [line for one in _suites_of_both(sides, answers) if not _why_not(*one) and (line := _on_which_items(*one))]
+    first = sides[0]
+    return said + [
+        f"{side.title} is scored by its {side.model}, {first.title} by its {first.model}"
+        for side in sides[1:]
+        if side.model != first.model and side.scores and first.scores and not {side.model, first.model} & WHOLE.keys()
+    ]
+
+
+_OfBoth = tuple[Side, Side, Answers | None, Answers | None, str]
+
+
+def _suites_of_both(sides: Sequence[Side], answers: Sequence[Mapping[str, Answers]]) -> Iterator[_OfBoth]:
+    """Yield each suite that the first side or another one took, with the answers of these two; if both were scored."""
     for side, own in zip(sides[1:], answers[1:], strict=True):
-        if side.scores is None or sides[0].scores is None:
-            continue
-        for suite in dict.fromkeys([*answers[0], *own]):
-            said += _why_not(sides[0], side, answers[0].get(suite), own.get(suite), suite)
-        if side.model != sides[0].model:
-            said.append(f"{side.title} is scored by its {side.model}, {sides[0].title} by its {sides[0].model}")
-    return said
+        if side.scores is not None and sides[0].scores is not None:
+            for suite in dict.fromkeys([*answers[0], *own]):
+                yield sides[0], side, answers[0].get(suite), own.get(suite), suite
 
 
-def _why_not(first: Side, side: Side, before: Answers | None, after: Answers | None, suite: str) -> list[str]:
+def _why_not(first: Side, side: Side, before: Answers | None, after: Answers | None, suite: str) -> str:
     if before is None or after is None:
-        return [f"{suite}: {(first if before is None else side).title} did not take this exam"]
+        return f"{suite}: {(first if before is None else side).title} did not take this exam"
     if before.metric != after.metric:
-        return [f"{suite}: {first.title} is judged by {before.metric}, {side.title} by {after.metric}"]
+        return f"{suite}: {first.title} is judged by {before.metric}, {side.title} by {after.metric}"
+    if not before.correct.keys() & after.correct.keys():
+        return f"{suite}: {first.title} and {side.title} answered other items; no item is common"
+    return ""
+
+
+def _on_which_items(first: Side, side: Side, before: Answers | None, after: Answers | None, suite: str) -> str:
+    assert before is not None and after is not None, "such a suite is not compared"
     common = before.correct.keys() & after.correct.keys()
-    if not common:
-        return [f"{suite}: {first.title} and {side.title} answered other items; no item is common"]
-    if len(common) < max(len(before.correct), len(after.correct)):
-        return [
-            f"{suite}: {len(common):,} items are common to {first.title} ({len(before.correct):,}) and {side.title}"
-            f" ({len(after.correct):,}); the difference is that on these"
-        ]
-    return []
+    if len(common) == max(len(before.correct), len(after.correct)):
+        return ""
+    return (
+        f"{suite}: {len(common):,} items are common to {first.title} ({len(before.correct):,}) and {side.title}"
+        f" ({len(after.correct):,}); the difference is that on these"
+    )
 
 
 # Seeds

@@ -78,6 +78,7 @@ def _score_lines(told: Mapping[str, Any]) -> Iterator[str]:
         rows = [(letters(number), _score(own)) for number, own in enumerate(row["sides"])]
         yield from table_lines(rows, indent=2)
     yield from (f"not compared: {line}" for line in told["not_compared"])
+    yield from told["remarks"]
 
 
 def _score(own: Mapping[str, Any] | None) -> str:

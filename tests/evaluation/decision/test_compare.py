@@ -8,7 +8,17 @@ from dataclasses import replace
 
 import pytest
 
-from evaluation.decision.compare import Side, compared, compute, losses, not_compared, over_seeds, scores, seed_groups
+from evaluation.decision.compare import (
+    Side,
+    compared,
+    compute,
+    losses,
+    not_compared,
+    over_seeds,
+    remarks,
+    scores,
+    seed_groups,
+)
 from evaluation.decision.intervals import mean_difference_interval, mean_interval, paired_interval
 from evaluation.decision.paired import Answers
 from evaluation.report.compare_page import lines_of, page_of
@@ -75,11 +85,25 @@ def test_what_cannot_be_compared_is_a_sentence(tmp_path):
         "c was not scored",
         "x: a and b answered other items; no item is common",
         "y: a is judged by acc, b by f1",
-        "z: 1 items are common to a (2) and b (2); the difference is that on these",
         "v: b did not take this exam",
         "w: a did not take this exam",
     ]
+    assert remarks(sides, answers) == ["z: 1 items are common to a (2) and b (2); the difference is that on these"]
     assert [one and one["against"] for row in scores(answers)[:2] for one in row["sides"]] == [None] * 6
+
+
+@pytest.mark.parametrize(
+    ("models", "said"),
+    [
+        (("sft_model", "aligned_model"), ["b is scored by its aligned_model, a by its sft_model"]),
+        (("kept_sft_steps", "kept_align_steps"), []),  # their names say it
+    ],
+)
+def test_models_of_two_trainings_are_compared_and_that_is_said_of_whole_ones(tmp_path, models, said):
+    sides = [replace(side(name, scored=tmp_path), model=model) for name, model in zip("ab", models, strict=True)]
+    answers = [{"x": items(True, False)}, {"x": items(True, True)}]
+    assert not_compared(sides, answers) == [] and remarks(sides, answers) == said
+    assert scores(answers)[0]["sides"][1]["against"]["won"] == 1
 
 
 def seeded(name: str, seed: int) -> Side:
