@@ -223,6 +223,7 @@ def recipe_of(data: Mapping[str, Any], assets: Iterable[Asset] = ASSETS) -> Reci
     if "name" in data:  # before the names that are made of it
         check_name(data["name"], "name")
     data, problems = _without_unknown_preset(data)
+    _check_begin(data.get("sft"))
     check_bounds(data, BOUNDS)
     try:
         recipe = read_record(Recipe, _with_all_snapshots(data))
@@ -243,6 +244,16 @@ def _has(recipe: Recipe, asset: Asset) -> bool:
     if asset.scope == "rung":
         return bool(recipe.ladder.rungs)
     return bool(recipe.snapshots) if asset.scope == "snapshot" else asks_for(recipe, *asset.sections)
+
+
+def _check_begin(sft: object) -> None:
+    """Raise RecipeError if `sft.from_step` is a name such as `sft-step-50`, which means a step of another training."""
+    begin = sft.get("from_step") if isinstance(sft, dict) else None
+    if isinstance(begin, str) and begin:
+        raise RecipeError(
+            f"sft.from_step: {begin!r}; the number of a step that pretrain.keep keeps is right. To begin with a kept"
+            " step of another training, export it, and name its folder in adopt.model of another recipe"
+        )
 
 
 def _without_unknown_preset(data: Mapping[str, Any]) -> tuple[Mapping[str, Any], list[str]]:

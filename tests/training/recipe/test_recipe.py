@@ -51,6 +51,11 @@ def test_a_rung_warms_its_batch_up_over_the_same_share_of_its_budget(tmp_path):
             "sft.from_step=5: pretrain.keep keeps no such step; it keeps 3, 7",
         ),
         (
+            "extends: kitchen\nname: x\nsft: {from_step: sft-step-3, keep: {steps: [3]}}\n",
+            "sft.from_step: 'sft-step-3'; the number of a step that pretrain.keep keeps is right. To begin with a kept"
+            " step of another training, export it, and name its folder in adopt.model of another recipe",
+        ),
+        (
             "extends: kitchen\nname: x\nsft: {from_step: 3, data: []}\npreferences: {data: []}\n"
             "promote: {min_scores: {}}\npretrain: {keep: {steps: [3, 7]}}\n",
             "sft.from_step=3: without effect, because sft.data names no conversations; null is right",
