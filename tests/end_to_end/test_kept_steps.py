@@ -235,11 +235,27 @@ def test_steps_of_trainings_on_rows_are_scored_compared_and_drawn(rows):
     told = pedigree("compare", "rows@sft-epoch-1", "rows@align-step-1", root=rows).answer
     assert {row["suite"] for row in told["scores"]} == {"cloze", "sums", "questions", "chat"}
     assert all(row["sides"][1]["against"]["items"] for row in told["scores"])
+    assert told["not_compared"] == told["remarks"] == []
     drawn = json.loads(next(rows.glob("learning_curves/*/learning_curves.json")).read_text("utf-8"))
     assert drawn["steps"] == [] and {name: len(of) for name, of in drawn["later"].items()} == {
         "sft_model": 1,
         "aligned_model": 1,
     }
+
+
+def test_a_step_of_a_training_on_rows_had_read_what_its_base_model_had_and_withdrawn_rows(rows):
+    steps = {"rows@sft-epoch-1": True, "rows@align-step-1": True}
+    page = pedigree("trace", "rows", "--step", "3", root=rows).answer["documents"][0]["id"]
+    row = json.loads(next(rows.glob("instruction_data/*/instructions.jsonl")).read_text("utf-8").splitlines()[0])["id"]
+    told = pedigree("trace", "rows", "--document", page, root=rows).answer
+    assert {one["partition"]: one["read"] for one in told["kept_steps"]} == steps and told["last_clean"] == {
+        "rows": None
+    }
+    for asked in (page, row):
+        told = pedigree("takedown", "--document", asked, "--reason", "a test", "--dry-run", root=rows)
+        assert told.code == 0, told.errors
+        assert {one["partition"]: one["read"] for one in told.answer["kept_steps"]} == steps, asked
+        assert told.answer["last_clean"] == {"rows": None}
 
 
 def test_a_step_of_a_training_on_rows_that_is_asked_for_later_is_made_by_training_again(rows):

@@ -54,7 +54,7 @@ from resources.tracking.versions import Registered
 from training.contract.artifact import folder_of
 from training.contract.job import DataError, RefusedInput
 from training.contract.records import RecipeError
-from training.contract.scopes import KEPT_ON_PAGES
+from training.contract.scopes import WHOLE
 from training.contract.secrets import masked
 from training.data.address_lists import AddressList, Target, target_of, target_of_line
 from training.data.checksum_cache import known_under
@@ -93,7 +93,7 @@ NOT_ERASED = (
 )
 MOST_BAD_LINES, MOST_EXAMPLES, MOST_IN_TAG = 20, 5, 7
 WITHDRAWN_TAG = "upstream_withdrawn"
-ON_PAGES = ("base_model", "long_context_model", *KEPT_ON_PAGES)  # trained on pages
+TRAINED_ON_PAGES = ("base_model", "long_context_model")
 ROWS = (*ROW_ASSETS, "row_index")
 LAST = ("text_index", "provenance_index", "corpus_summary", *ROWS)
 
@@ -462,15 +462,16 @@ def _models(
                 by_model[made.fingerprint] = str(error)
         return by_model[made.fingerprint]
 
-    on_pages = artifacts_under(root, lambda asset: asset in ON_PAGES, problems.append)
-    for made in on_pages:
+    # A kept step of a training on rows had read what the model with which that began had, and withdrawn rows.
+    for made in artifacts_under(root, lambda asset: asset in (*TRAINED_ON_PAGES, *WHOLE), problems.append):
         own = seen(made)
         if isinstance(own, str):
             problems.append(own)
             continue
         trainings |= {one["fingerprint"]: one for one in own}
-        if made.record["asset"] in KEPT_ON_PAGES:
-            kept.append(told_of_step(made, read=any(one["trained"] for one in own)))
+        if made.record["asset"] in WHOLE:
+            read = any(one["trained"] for one in own) or rows_in[made.fingerprint] > 0
+            kept.append(told_of_step(made, read=read))
     told = []
     for version in versions:
         entry: dict[str, Any] = {"name": version.name, "version": version.version, "aliases": list(version.aliases)}

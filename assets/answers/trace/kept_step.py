@@ -19,7 +19,6 @@ from training.contract.records import RecipeError, no_such
 from training.contract.scopes import (
     AVERAGE,
     AVERAGED_MODEL,
-    KEPT_ON_PAGES,
     QUANTIZED,
     QUANTIZED_MODEL,
     WHOLE,
@@ -74,9 +73,12 @@ def kept_asset(part: str) -> str:
 
 
 def told_of_step(step: Artifact, *, read: bool) -> dict[str, Any]:
-    """Return what an answer says of a kept step: its name, and whether it had read any of the pages asked for."""
+    """Return what an answer says of a kept step: its name, and whether it had read any of the pages asked for.
+
+    After a whole epoch `step` is the number of the epoch.
+    """
     named = {"partition": step.record["partition"], "fingerprint": step.fingerprint}
-    return named | {"step": step.record["settings"]["kept"]["step"], "read": read}
+    return named | {"step": next(iter(step.record["settings"]["kept"].values())), "read": read}
 
 
 def in_order(steps: Sequence[Mapping[str, Any]]) -> list[Any]:
@@ -97,25 +99,33 @@ def _recipe_of(step: Mapping[str, Any]) -> str:
 def steps_that_read(root: Path, lineage: Lineage, ask: Callable[[Tracer], Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return, for every kept step of the plans in a lineage, whether it had read any of the pages that `ask` finds.
 
-    The steps are those under the root, also of other recipes with the same plan, in ascending order. A step of the
-    long-context training had also read what the base model had.
+    The steps are those under the root, also of other recipes with the same plan, in ascending order. A step of a later
+    training had also read what the model with which that began had.
     """
-    plans = {node.item.fingerprint for node in lineage.nodes.values()}
-    made = [
-        one
-        for one in artifacts_under(root, lambda asset: asset in KEPT_ON_PAGES)
-        if any(item["asset"].endswith("_plan") and item["fingerprint"] in plans for item in one.record["inputs"])
-    ]
+    kept = list(artifacts_under(root, lambda asset: asset in WHOLE))
+    behind = {one.fingerprint: _behind(lineage_of(root, one)) for one in kept}
+    plans = {node.item.fingerprint for node in lineage.nodes.values() if node.item.asset.endswith("_plan")}
+    made = [one for one in kept if plans & behind[one.fingerprint]]
     if not made:
         return []
     tracer = Tracer(lineage_of(root, *made))
     told, names = ask(tracer), [one.node.item.fingerprint for one in tracer.trainings]
     found = []
     for one in made:
-        own = {one.fingerprint, *(item["fingerprint"] for item in one.record["inputs"])}
-        read = any(_has_read(told, number) for number, name in enumerate(names) if name in own)
+        read = any(_has_read(told, number) for number, name in enumerate(names) if name in behind[one.fingerprint])
         found.append(told_of_step(one, read=read))
     return in_order(found)
+
+
+def _behind(lineage: Lineage) -> set[str]:
+    """Return the fingerprints of the artifact whose lineage this is, and of all that it was made from, no guards."""
+    found, waiting = set[str](), [lineage.last]
+    while waiting:
+        node = waiting.pop()
+        if node.item.fingerprint not in found:
+            found.add(node.item.fingerprint)
+            waiting += [lineage.nodes[name] for name in node.inputs]
+    return found
 
 
 def _has_read(told: Mapping[str, Any], training: int) -> bool:
