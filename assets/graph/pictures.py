@@ -10,13 +10,14 @@ from __future__ import annotations
 import base64
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import islice
+from itertools import cycle, islice
 
-from evaluation.report.figures import Bar, alone, bars_picture, line_picture, lines_picture, thinned
+from evaluation.report.figures import Bar, alone, bars_picture, lines_picture, thinned
+from evaluation.report.training_curves import grouped
 from training.contract.artifact import Artifact
-from training.contract.progress import METRICS_FILE, curve, read_metrics
+from training.contract.progress import METRICS_FILE, read_metrics
 from training.contract.scopes import WHOLE, whole_in_words
 
 MOST_BARS = 16
@@ -27,6 +28,10 @@ text { font: 12px sans-serif; fill: #555b66; } .title { font-weight: bold; } .va
 .bar { fill: #4f6df5; } .other { fill: #c9513b; } .whisker { stroke: #555b66; stroke-width: 2; }
 .line { fill: none; stroke: #4f6df5; stroke-width: 2; } .axis { stroke: #c9ccd3; }
 """
+# Of the lines of a picture, one after the other, and from the first again.
+COLOURS = {"blue": "#4f6df5", "red": "#c9513b", "green": "#2f8f5b", "violet": "#8a5cc9", "brown": "#a8741a"}
+MOST_LINES = 20
+STYLE += "".join(f".l{n} {{ stroke: {one}; }} " for n, one in zip(range(MOST_LINES), cycle(COLOURS.values())))
 
 Bars = list[tuple[str, float]]
 
@@ -106,7 +111,7 @@ def _learning_curves(made: Artifact) -> list[str]:
     for model, points in ((model, of.get(model, [])) for model in WHOLE.values()):
         suites = list(dict.fromkeys(suite for point in points for suite in point["suites"]))
         over = curves.counted(points)
-        title = f"{whole_in_words(model)}: scores over {over.rstrip('s')}s: {', '.join(suites)}"
+        title = _titled(f"{whole_in_words(model)}: scores over {over.rstrip('s')}s", suites)
         lines = [curves.curve(points, suite, "score", "interval")[0] for suite in suites]
         if picture := lines_picture(title, lines, horizontal=f"to {over.rstrip('s')}"):
             drawn.append(alone(picture, STYLE, title=title))
@@ -136,12 +141,21 @@ def _decision(made: Artifact) -> str:
     return bars(_under(made.record["metrics"], "score_"), "score", most=1.0)
 
 
-def _losses(made: Artifact) -> str:
-    """A curve of the training loss by step; empty for a stage that reports no loss."""
-    points = curve(read_metrics(made.path / METRICS_FILE), "loss")
-    title = "loss by step"
-    picture = line_picture(title, thinned(points), horizontal="to step")
-    return alone(picture, STYLE, title=title) if len(points) > 1 else ""
+def _losses(made: Artifact) -> list[str]:
+    """A picture of each of a training's curves: its loss, and what was watched; none for a stage without a loss."""
+    drawn = []
+    for what, over, lines in grouped(read_metrics(made.path / METRICS_FILE)):
+        points = [thinned(line) for line in lines.values()]
+        if max(map(len, points)) > 1:
+            title = _titled(f"{what} over {over}", lines)
+            drawn.append(alone(lines_picture(title, points, horizontal=f"to {over.rstrip('s')}"), STYLE, title=title))
+    return drawn
+
+
+def _titled(what: str, lines: Iterable[str]) -> str:
+    """Return the title of a picture with the name and the colour of each of its lines; of the only one without."""
+    named = [f"{name} ({colour})" for name, colour in zip(lines, cycle(COLOURS), strict=False)]
+    return f"{what}: {', '.join(named)}" if len(named) > 1 else what
 
 
 _DRAWN: Mapping[str, Callable[[Artifact], str | list[str]]] = {

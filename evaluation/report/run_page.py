@@ -45,6 +45,7 @@ from evaluation.report.scoreboard import (
     total_of,
 )
 from evaluation.report.stage_details import look_at
+from evaluation.report.training_curves import placed
 from evaluation.report.truth_comparison import Record, of_asset, sound
 from training.contract.progress import METRICS_FILE, curve, read_metrics
 from training.data.documents import read_lines
@@ -380,14 +381,15 @@ def curves(records: Sequence[Record]) -> list[dict[str, Any]]:
             shown = WATCHED if "watch" in record["settings"] else ()
             watched = (name for row in rows for name in row if name.startswith(shown))
             for metric in dict.fromkeys(("loss", *watched)):
-                if points := curve(rows, metric):
+                over, points = placed(rows, metric)
+                if points:
                     words = "training loss" if metric == "loss" else metric.replace("_", " ")
                     named = {"name": asset.replace("_", " "), "metric": words.removeprefix("training "), "words": words}
-                    found.append({**named, "points": thinned(points), "recorded": len(points)})
+                    found.append({**named, "over": over, "points": thinned(points), "recorded": len(points)})
     return found
 
 
-WATCHED = ("watched_", "held_out_bits_per_byte_")  # losses by source and learning rates are in MLflow alone
+WATCHED = ("watched_", "held_out_bits_per_byte_", "training_loss/")  # learning rates are in MLflow alone
 INSIDE = {"gradient_norm/": "norm of gradients before clipping", "largest_activation/": "largest activation"}
 
 
@@ -435,8 +437,9 @@ def tokens_picture(tokens: Mapping[str, float]) -> Markup:
 
 
 def curve_picture(shown: Mapping[str, Any]) -> Markup:
-    """Return a metric of one model by step as a line."""
-    return line_picture(f"{shown['words'].capitalize()} of {shown['name']}", shown["points"], horizontal="step")
+    """Return a metric of one model over its tokens or steps as a line."""
+    title = f"{shown['words'].capitalize()} of {shown['name']}"
+    return line_picture(title, shown["points"], horizontal=shown["over"])
 
 
 def inside_picture(shown: Mapping[str, Any]) -> Markup:

@@ -576,6 +576,19 @@ def test_what_was_watched_of_the_base_model_is_shown_once_for_each_step(tmp_path
         ][: 3 * bool(settings)]
 
 
+def test_curves_of_a_training_on_pages_are_over_its_tokens_and_its_losses_are_by_source_too(tmp_path):
+    seen = {"training_loss/web": 3.0, "held_out_bits_per_byte_language:de": 2.0}
+    rows = [{"step": step, "tokens": 512 * step, "loss": 4.0, **seen} for step in (1, 2)]
+    rows.append({"step": 3, "held_out_bits_per_byte_language:de": 1.0})  # without its tokens it has no place
+    (tmp_path / "metrics.jsonl").write_text("".join(f"{json.dumps(row)}\n" for row in rows))
+    shown = curves([(tmp_path, {"asset": "base_model", "settings": {"watch": {"every": 1}}})])
+    assert [(one["words"], one["over"], one["points"]) for one in shown] == [
+        ("training loss", "tokens", [(512, 4.0), (1024, 4.0)]),
+        ("training loss/web", "tokens", [(512, 3.0), (1024, 3.0)]),
+        ("held out bits per byte language:de", "tokens", [(512, 2.0), (1024, 2.0)]),
+    ]
+
+
 def test_a_grid_is_darker_where_a_value_is_larger_and_another_colour_where_it_is_no_number():
     rows = {"layer 0": [(0, 0.1), (4, 10.0)], "layer 1": [(0, 1.0), (4, float("nan"))], "layer 2": [(4, 0.0)]}
     cells = re.findall(r'<rect class="(\w+)"[^>]+fill-opacity="([\d.]+)"', grid_picture("G", rows, horizontal="step"))
