@@ -19,10 +19,12 @@ from assets.state.references import look
 from assets.state.requested_settings import asked_settings
 from training.contract import artifact
 from training.contract.artifact import Artifact
+from training.contract.files.checked import unsound
+from training.contract.files.stored_root import is_here
 from training.contract.job import DataError, read_job
 from training.contract.records import differences, write_record
 from training.contract.running.phase import RANKS_FOLDER
-from training.contract.scopes import KEPT_STEPS, WHOLE
+from training.contract.scopes import KEPT_STEPS, OPTIMIZER_FOLDER, WHOLE
 from training.contract.stage import InputCheck
 from training.contract.stored_state import saved_step
 
@@ -184,19 +186,38 @@ def check_begun(cell: Cell, comparison: Comparison) -> None:
 def check_continued(cell: Cell, comparison: Comparison) -> None:
     """Raise DataError if a training that continues another one would silently begin at step 0: no state is there.
 
-    One that was made before is made again unasked, as after a withdrawal, which leaves no state.
+    So it is if the state is damaged. One that was made before is made again unasked, as after a withdrawal, which
+    leaves no state.
     """
     pretrain = comparison.recipe.pretrain
     own = artifact.folder_of(comparison.root, cell.asset, cell.fingerprint)
     begins = cell.asset == WHOLE[KEPT_STEPS] and cell.state == "missing" and saved_step(own) is None
-    if not begins or not pretrain.continues.tokens or comparison.continued is not None:
+    if not begins or not pretrain.continues.tokens:
         return
     name, at = pretrain.continues.recipe or "a shorter training", pretrain.continued_at[-1]
-    raise DataError(
-        f"{cell.asset} [{cell.partition}] continues {name}, of which no kept step up to {at}, where its decay begins,"
-        f" has its optimizer state under {comparison.root}; keep one there (pretrain.keep: {{steps: [{at}], optimizer:"
-        f" true}}) and run it, or have all {pretrain.steps} steps trained {BEGINS_ANEW}"
-    )
+    said, anew = f"{cell.asset} [{cell.partition}] continues {name}", f"have all {pretrain.steps} steps trained"
+    if comparison.continued is None:
+        raise DataError(
+            f"{said}, of which no kept step up to {at}, where its decay begins, has its optimizer state under"
+            f" {comparison.root}; keep one there (pretrain.keep: {{steps: [{at}], optimizer: true}}) and run it, or"
+            f" {anew} {BEGINS_ANEW}"
+        )
+    if damage := damage_of_state(comparison.continued):
+        raise DataError(
+            f"{said} from the optimizer state of {comparison.continued.partition}, which is damaged ({damage}); put it"
+            f" back from a backup, remove its folder {OPTIMIZER_FOLDER} to go on from an earlier one, or {anew}"
+            f" {BEGINS_ANEW}"
+        )
+
+
+def damage_of_state(kept: Cell) -> str:
+    """Return what of the optimizer state beside a kept step is missing or was changed; "" if it is whole."""
+    assert kept.artifact is not None, "it has a state"
+    files = [one for one in kept.artifact.record.get("beside", ()) if one["path"].startswith(f"{OPTIMIZER_FOLDER}/")]
+    for one in files:
+        is_here(kept.artifact.path / one["path"], one["sha256"])  # brought from the root's store, if there is one
+    lines = (unsound(kept.artifact.path, one, trusts=True) for one in files)
+    return next(filter(None, lines), "" if files else f"{kept.artifact.path}: its record lists none")
 
 
 def _last_begun(cell: Cell, root: Path) -> tuple[Path | None, dict[str, Any]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from assets.graph.bill import settled_late
 from assets.graph.result import Made
-from assets.materialize.before_start import Repeats, check_begun, check_continued, check_facts
+from assets.materialize.before_start import Repeats, check_begun, check_continued, check_facts, damage_of_state
 from assets.materialize.causes import StageFailed
 from assets.materialize.events import announce
 from assets.materialize.follow import run_job, tell
@@ -143,11 +143,18 @@ def _make_anew(
 ) -> tuple[Artifact, str]:
     """Run a job for the cell; return the artifact and the URL of the job's run in MLflow."""
     job = job_of(cell, comparison, pipeline.loaded_profile().size_for(cell.asset))
+    if (
+        watch.starts_anew
+        and cell.asset == BASE_MODEL
+        and comparison.continued
+        and damage_of_state(comparison.continued)
+    ):
+        job = replace(job, goes_on_from=None)
     _write_job(job, cell, comparison, watch)
     if cell.asset in WHOLE:
         tell(_again(cell, comparison), cell, watch)
     elif cell.asset == BASE_MODEL and (first := comparison.recipe.pretrain.continued_at) and not job.goes_on_from:
-        said = f"no state of the training that it continues is kept up to step {first[-1]:,}; it begins at step 0"
+        said = f"no whole state of the training that it continues is kept up to step {first[-1]:,}; it begins at step 0"
         tell(said, cell, watch)
     announce("started", cell, {})
     with Watching(Path(job.output), run_id=watch.run_id) as watching:

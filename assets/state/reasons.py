@@ -25,7 +25,9 @@ if TYPE_CHECKING:
     from assets.state.cell import Cell
 
 _RECORDS: dict[str, type] = {**SECTIONS, "snapshot": SnapshotRecipe}  # by their names in the settings of jobs
-INPUT_IS_ANOTHER = " is another one"  # ends the reason of a cell that is outdated because an input is
+# One of these ends the reason of a cell that is outdated because of an input: it has another fingerprint, or was not
+# read before.
+INPUT_IS_ANOTHER, INPUT_IS_NEW = BY_AN_INPUT = (" is another one", " is new")
 
 
 def reasons_of(
@@ -46,7 +48,9 @@ def reasons_of(
     now = [(asset, key.partition("@")[2], cells[asset, key].fingerprint) for asset, key in inputs]
     for asset, snapshot, wanted in now:
         if (asset, snapshot, wanted) not in before:
-            lines.append(f"input {asset}{f' of {snapshot}' if snapshot else ''}{INPUT_IS_ANOTHER}")
+            was_read = any((asset, snapshot) == one[:2] for one in before)
+            said = INPUT_IS_ANOTHER if was_read else INPUT_IS_NEW
+            lines.append(f"input {asset}{f' of {snapshot}' if snapshot else ''}{said}")
     for asset, snapshot, _ in before:
         if (asset, snapshot) not in {(name, of) for name, of, _ in now}:
             lines.append(f"input {asset}{f' of {snapshot}' if snapshot else ''} is no longer read")

@@ -16,7 +16,7 @@ from rich.text import Text
 
 from assets.state.cell import Cell, Comparison
 from assets.state.chain import CHAIN, GROUPS
-from assets.state.reasons import INPUT_IS_ANOTHER
+from assets.state.reasons import BY_AN_INPUT
 from assets.terminal.harmless import harmless
 from evaluation.report.samples import OutcomeGroup
 from training.contract.scopes import last_model, last_trained
@@ -65,7 +65,7 @@ def status_lines(comparison: Comparison, height: int, asked: str) -> list[Text]:
     lines += map(Text, table_lines(counted, indent=2))
     found = [line for alike in _alike(sorted(cells, key=_urgency)) for line in _attention(alike)]
     if follow := sum(map(_only_by_inputs, cells)):
-        found.append(Text(f"{follow} more are outdated because an input of theirs is"))
+        found.append(Text(f"{follow} more are outdated because an input of theirs is, or is new"))
     room = height - len(lines) - 2  # for the two lines below
     if len(found) > room:
         found = [*found[: room - 1], Text(f"  and {len(found) - room + 1} more lines", style="dim")]
@@ -124,7 +124,7 @@ def _attention(alike: Sequence[Cell]) -> list[Text]:
 
 def _only_by_inputs(cell: Cell) -> bool:
     return cell.state == "outdated" and all(
-        reason.startswith("input ") and reason.endswith(INPUT_IS_ANOTHER) for reason in cell.reasons
+        reason.startswith("input ") and reason.endswith(BY_AN_INPUT) for reason in cell.reasons
     )
 
 

@@ -15,6 +15,8 @@ from assets.state.recipe_folders import load_recipe
 from assets.state.tombstones import Entry, Tombstone, append
 from resources.profile import load_profile
 from tests.assets.fabricate import make_all, make_each, make_one
+from tests.end_to_end.test_forgeries import recommit
+from training.contract.artifact import manifest, write_text
 from training.contract.job import DataError
 from training.contract.records import varied
 from training.contract.scopes import KEPT_STEPS, OPTIMIZER_FOLDER
@@ -34,15 +36,22 @@ def continued():
     return varied(recipe, {"name": "longer", "pretrain": more})
 
 
+STATE = f"{OPTIMIZER_FOLDER}/state"
+
+
 @pytest.fixture(scope="module")
 def root(tmp_path_factory):
     """A root with the base model and its steps 5, 60 and 100, two of them with a state."""
     root = tmp_path_factory.mktemp("root")
-    made = make_all(keeping(5, 60, 100), root)
-    for step in (5, 100):
-        artifact = made.cells["kept_steps", f"kitchen@step-{step}"].artifact
-        assert artifact is not None
-        (artifact.path / OPTIMIZER_FOLDER).mkdir()
+
+    def make(comparison, cell):
+        made = make_one(comparison, cell)
+        if cell.asset != "kept_steps" or cell.kept_at == 60:
+            return made
+        write_text(made.path / STATE, cell.partition)
+        return recommit(root, made, {**made.record, "beside": manifest(made.path, [STATE])})
+
+    make_each(keeping(5, 60, 100), root, make)
     return root
 
 
@@ -79,7 +88,7 @@ def test_a_longer_training_goes_on_from_the_last_state_before_the_decay_and_its_
 def test_a_training_that_continues_one_without_a_state_is_not_begun_at_step_0_unasked(root):
     comparison = make_each(continued(), root, make_one, leave=lambda cell: cell.asset == "base_model")
     cell = comparison.cells["base_model", "longer"]
-    check_continued(cell, comparison)  # step 100 has a state
+    check_continued(cell, comparison)  # step 100 has a whole state
     gone = replace(comparison, continued=None)
     with pytest.raises(DataError) as error:
         check_continued(cell, gone)
@@ -88,6 +97,24 @@ def test_a_training_that_continues_one_without_a_state_is_not_begun_at_step_0_un
     assert "keep: {steps: [770], optimizer: true}" in said and "all 2200 steps trained with --start-anew" in said
     for state in ("outdated", "made"):  # as after a withdrawal
         check_continued(replace(cell, state=state), gone)
+
+
+def test_a_training_is_not_begun_at_step_0_unasked_where_the_state_of_the_one_that_it_continues_is_damaged(
+    root, tmp_path
+):
+    root = shutil.copytree(root, tmp_path / "root")
+    comparison = make_each(continued(), root, make_one, leave=lambda cell: cell.asset == "base_model")
+    cell, state = comparison.cells["base_model", "longer"], comparison.continued.artifact.path / STATE
+    for damage in (lambda: state.write_text("kitchen@step-1OO"), state.unlink):
+        damage()
+        with pytest.raises(DataError) as error:
+            check_continued(cell, comparison)
+        said = str(error.value)
+        assert "continues kitchen from the optimizer state of kitchen@step-100, which is damaged" in said
+        assert str(state) in said and "put it back from a backup, remove its folder optimizer" in said
+        assert "or have all 2200 steps trained with --start-anew" in said
+    shutil.rmtree(state.parent)
+    assert compare(continued(), root).continued.partition == "kitchen@step-5"  # the earlier one, which is whole
 
 
 def test_a_withdrawal_reaches_a_training_and_the_one_that_continues_it_and_no_state_is_left(root, tmp_path):

@@ -59,18 +59,24 @@ def moved_state(state: Path | None, own: Work) -> dict[str, str]:
     return {str((place / name).relative_to(own.path)): f"{OPTIMIZER_FOLDER}/{name}" for name in names}
 
 
-def lay_state(step: InputArtifact, store: Store, work: Work, own: Mapping[str, Any], recipe: PretrainRecipe) -> None:
+def lay_state(
+    step: InputArtifact, store: Store, work: Work, own: Mapping[str, Any], recipe: PretrainRecipe, *, is_whole: bool
+) -> None:
     """Put the state beside a kept step where a training looks for checkpoints, unless it has some.
 
     The step is one of this training, whose checkpoints say `own`, or of one that it continues. Each file is compared
-    with the step's record, and brought from the root's store if it is not here. If one is missing or differs, or the
-    state is of another training, training begins at step 0, and a message says so.
+    with the step's record, and brought from the root's store if it is not here. If the state is of another training,
+    or a file of it is missing or differs, training begins at step 0, and a message says so. With `is_whole`, a training
+    that continues another one is then refused, because all of that would be trained again.
     """
     if store.world.is_first and not checkpoints(store.folder):
         place = store.folder / f".{OPTIMIZER_FOLDER}.tmp"
         shutil.rmtree(place, ignore_errors=True)
         place.mkdir(parents=True)
-        if wrong := _lost_of(step, place) or _of_another(step, place, own, recipe):
+        lost = _lost_of(step, place)
+        if lost and is_whole:
+            raise RefusedInput(f"{lost}; run again, which says what to do")
+        if wrong := lost or _of_another(step, place, own, recipe):
             shutil.rmtree(place)
             work.progress.message(f"{wrong}; training begins at step 0", level="WARNING")
         else:

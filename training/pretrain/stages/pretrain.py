@@ -121,7 +121,8 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
         store = Store(work.scratch / CHECKPOINTS_FOLDER, world)
         check_disk("pretrain", disk_bytes(shape, recipe, kept=store.kept, **_missing(job)), work.path)
         if job.goes_on_from is not None:
-            lay_state(job.goes_on_from, store, work, identity_of(shape, recipe, plan), recipe)
+            own, is_whole = identity_of(shape, recipe, plan), step_of(job) is None
+            lay_state(job.goes_on_from, store, work, own, recipe, is_whole=is_whole)
         store.tidy()
         model = meta_decoder(shape)  # no process ever holds the whole model
         trainer = Trainer(

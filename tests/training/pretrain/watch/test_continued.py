@@ -9,7 +9,7 @@ import pytest
 
 from tests.training.pretrain import tiny
 from training.contract.artifact import find
-from training.contract.job import InputArtifact
+from training.contract.job import InputArtifact, RefusedInput
 from training.contract.records import RecipeError
 from training.contract.running.runner import run_job
 from training.order.batch_settings import ContinueRecipe
@@ -83,6 +83,18 @@ def test_a_state_that_is_no_part_of_the_longer_training_is_left(chain, whole, st
     made = find(Path(job.output))
     assert made.digest == whole.digest and "resumed_at_step" not in made.record["notes"]
     assert "is not of the training that is continued" in said(made) and "training begins at step 0" in said(made)
+
+
+def test_a_damaged_state_is_refused_and_not_passed_over(chain):
+    state = state_after(chain, 6)
+    path = next(Path(state.path, "optimizer").glob("*.safetensors"))
+    data = bytearray(path.read_bytes())
+    data[-1] ^= 1
+    path.write_bytes(data)
+    job = dataclasses.replace(job_of(chain, "damaged", LONGER), goes_on_from=state)
+    with pytest.raises(RefusedInput, match=rf"{path.name} is missing or was changed; run again, which says what to do"):
+        run_job(job, STAGES)
+    assert find(Path(job.output)) is None
 
 
 def test_the_record_names_the_class_of_numerics_of_both_parts(chain):
