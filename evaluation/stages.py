@@ -260,6 +260,10 @@ def _watched(recipe: Recipe, part: str) -> dict[str, Any]:
     return with_data(recipe, {"evaluation": EvaluationRecipe(suites=suites), "drawn": drawn})
 
 
+def _watches_languages(recipe: Recipe) -> bool:
+    return recipe.pretrain.watch.languages
+
+
 def _tried(recipe: Recipe, part: str) -> dict[str, Any]:
     """Return the suites that lm-eval scores."""
     del part
@@ -270,14 +274,20 @@ def _tried(recipe: Recipe, part: str) -> dict[str, Any]:
 def _check_watched(recipe: Recipe) -> None:
     """Raise RecipeError if a suite cannot be asked during the training, because likelihoods do not give its score.
 
-    Also if there is no suite of a name, or if the training teaches no likelihood of a text that follows another.
+    Also if there is no suite of a name, or if the training teaches no likelihood of a text that follows another, or if
+    no rule tells languages or no text is held out.
     """
-    suites = {suite.name: suite for suite in recipe.evaluation.suites}
+    suites, watch = {suite.name: suite for suite in recipe.evaluation.suites}, recipe.pretrain.watch
     if not recipe.pretrain.objective.continues_text:
+        asked = ("suites", "an answer; []") if watch.suites else ("languages", "held-out text; false")
         raise RecipeError(
-            f"pretrain.watch.suites: pretrain.objective {recipe.pretrain.objective.kind} continues no text, so a model"
-            " in training has no likelihood of an answer; [] is right"
+            f"pretrain.watch.{asked[0]}: pretrain.objective {recipe.pretrain.objective.kind} continues no text, so a"
+            f" model in training has no likelihood of {asked[1]} is right"
         )
+    if watch.languages:
+        held_out_asked("pretrain.watch.languages")(recipe)
+        if "language" not in recipe.filter.rules:
+            raise RecipeError("pretrain.watch.languages: filter.rules has no rule language, which tells them; add it")
     problems = unknown_names("pretrain.watch.suites", recipe.pretrain.watch.suites, suites)
     for name in recipe.pretrain.watch.suites:
         if name in suites and (reason := _why_unwatched(suites[name])):
@@ -451,14 +461,19 @@ ASSETS = (
         name="watched_items",
         stage=WATCHED_ITEMS,
         description=(
-            "Items of the benchmarks that the base model answers while it is trained, as tokens: a seeded sample of "
-            "each suite, asked as in its scores."
+            "What the base model is asked while it is trained: items of the benchmarks as tokens, a seeded sample of "
+            "each suite; and the languages of held-out text."
         ),
-        group="training_data",
+        group="pretraining",
         scope="section",
-        sections=("pretrain.watch.suites",),
+        sections=("pretrain.watch.suites", "pretrain.watch.languages"),
         settings=_watched,
-        inputs=(Input(asset="tokenizer"),),
+        inputs=(
+            Input(asset="tokenizer"),
+            Input(asset="training_plan", when=_watches_languages),
+            Input(asset="token_shards", which="every", when=_watches_languages),
+            Input(asset="decontaminated_documents", which="every", when=_watches_languages),
+        ),
         checks=(_check_suites, _check_watched),
     ),
     Asset(

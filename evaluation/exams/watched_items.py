@@ -4,7 +4,8 @@ Training knows neither lm-eval nor a tokenizer, so `items.jsonl` holds as tokens
 a sample of each suite's items in a drawn order, whose beginnings are samples too. Each line has `suite`, `item`,
 `requests` ([tokens of the context, tokens of the continuation] of each choice), `lengths` (by which the log-likelihood
 of each choice is divided), `right` (the choices that are accepted), `bytes` (of the first right answer in UTF-8) and
-`is_greedy`: whether the item is right if its only continuation is the likeliest text.
+`is_greedy`: whether the item is right if its only continuation is the likeliest text. `languages.json` has the language
+of each held-out document that a look reads, if the recipe asks for losses by language.
 """
 
 from __future__ import annotations
@@ -19,22 +20,19 @@ from typing import Any
 import training.generate.model_folder  # noqa: F401  # isort: skip
 
 from lm_eval.api.instance import Instance
-from lm_eval.api.task import ConfigurableTask
 
-from evaluation.exams.harness import HEADLINE, fitting, suite_task
+from evaluation.exams.harness import fitting, suite_task
+from evaluation.exams.held_out_languages import write_languages
 from evaluation.exams.items import ExamItem, read_exam
 from evaluation.exams.local_model import Asked, Scored, TokenizedRequests
+from evaluation.exams.right_choices import judged
 from training.contract.artifact import write_text
 from training.contract.job import Job, Outcome, Work
-from training.contract.records import RecipeError
 from training.data.exams.settings import BenchmarkRecipe
 from training.generate.encoder import Encoder
-from training.pretrain.watch.divisors import DIVISORS
 from training.pretrain.watch.items import ITEMS_FILE
+from training.pretrain.watch.languages import LANGUAGES_FILE
 from training.recipe.settings.evaluation import EvaluationRecipe
-
-UNLIKELY = -1e9  # nats
-_Pair = tuple[Instance, tuple[list[int], list[int]]]
 
 
 class _Asked(TokenizedRequests):
@@ -69,9 +67,10 @@ def run(job: Job, work: Work) -> Outcome:
         aside[benchmark.name] = len(items) - len(kept)
         work.progress.log(step=step, suites=len(recipe.suites), items=len(lines))
     write_text(work.path / ITEMS_FILE, "".join(f"{line}\n" for line in lines))
+    languages = {"languages": write_languages(job, work.path)} if job.inputs_of("training_plan") else {}
     return Outcome(
-        files=(ITEMS_FILE,),
-        metrics={"items": len(lines)},
+        files=(ITEMS_FILE, *(LANGUAGES_FILE for _ in languages)),
+        metrics={"items": len(lines), **languages},
         notes={"set_aside": {name: number for name, number in aside.items() if number}},
     )
 
@@ -86,42 +85,6 @@ def _rows(
     asked.loglikelihood(task.instances, disable_tqdm=True)
     pairs = groupby(zip(task.instances, asked.tokens, strict=True), key=lambda pair: pair[0].doc_id)
     return [
-        {"suite": benchmark.name, "item": item.id, **_judged(task, benchmark, list(some))}
+        {"suite": benchmark.name, "item": item.id, **judged(task, benchmark, list(some))}
         for item, (_, some) in zip(items, pairs, strict=True)
     ]
-
-
-def _judged(task: ConfigurableTask, benchmark: BenchmarkRecipe, pairs: list[_Pair]) -> dict[str, Any]:
-    """Return the requests of one item, and by what its answer is right. `pairs` has each request with its tokens."""
-    metric, first = _metric(task, benchmark), pairs[0][0]
-    is_choice = task.OUTPUT_TYPE == "multiple_choice"
-    choices = task.doc_to_choice(first.doc) if is_choice else [first.args[-1]]
-    if metric not in DIVISORS or len(choices) != len(pairs):
-        raise RecipeError(
-            f"{benchmark.name}: scored by {metric}, which cannot be watched; take it out of pretrain.watch.suites, or"
-            f" set the suite's metric to one of {', '.join(DIVISORS)}"
-        )
-    right = [n for n in range(len(pairs)) if _accepts(task, first.doc, metric, n, len(pairs))]
-    if not right:
-        raise RecipeError(f"{benchmark.name}: its task accepts no answer of the item in row {first.doc_id}")
-    context, continuation = pairs[right[0]][0].args
-    moved = context[len(context.rstrip()) :]  # blanks, which lm-eval scores as the beginning of the continuation
-    return {
-        "requests": [tokens for _, tokens in pairs],
-        "lengths": [DIVISORS[metric](choice) for choice in choices],
-        "right": right,
-        "bytes": len((moved + continuation).encode("utf-8")),
-        "is_greedy": not is_choice,
-    }
-
-
-def _accepts(task: ConfigurableTask, document: Any, metric: str, likely: int, choices: int) -> bool:
-    """Whether the task says that an answer is right in which one choice is likely and greedy, and no other is."""
-    results = [(0.0, True) if n == likely else (UNLIKELY, False) for n in range(choices)]
-    return task.process_results(document, results)[metric] == 1
-
-
-def _metric(task: ConfigurableTask, benchmark: BenchmarkRecipe) -> str:
-    if not benchmark.is_task:
-        return HEADLINE[benchmark.kind]
-    return (benchmark.metric or next(iter(task._metric_fn_list), "")).partition(",")[0]

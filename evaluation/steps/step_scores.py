@@ -98,12 +98,12 @@ def right_answers(
     The number is that of the answer's log-likelihood among those of the item.
     """
     from evaluation.exams.harness import suite_task
-    from evaluation.exams.watched_items import _judged
+    from evaluation.exams.right_choices import judged
 
     task, _ = suite_task(benchmark, items, settings, has_template=False)
     task.build_all_requests()
     for _, some in groupby(task.instances, key=lambda one: one.doc_id):
-        told = _judged(task, benchmark, [(one, ([], [])) for one in some])
+        told = judged(task, benchmark, [(one, ([], [])) for one in some])
         yield told["right"][0], told["bytes"]
 
 

@@ -140,7 +140,7 @@ def _look_whether_over(trainer: Trainer, watch: RunHooks) -> None:
         bits = overall_bits(trainer.plan, found)
     waited = trainer.plan.tokens_before(step) - trainer.plan.tokens_before(stopping.best_step)
     stopping.look(step, bits, waited_tokens=waited, recipe=stop)
-    watch.progress.log(step=step, **found)
+    watch.progress.log(step=step, tokens=trainer.plan.tokens_before(step), **found)
     if stopping.is_over:
         watch.progress.message(
             f"step {step}: training ends; in {waited:,} tokens the loss on {what}, {bits:.4f} bits per byte, has not"
@@ -246,7 +246,7 @@ def _measured(trainer: Trainer, watch: RunHooks, looks: Looks | None, step: int)
         return {}
     found = {} if looks is None else looks.at_model()
     if _is_one_of(step, steps, EVALUATIONS, every=watch.evaluation_steps) and not (looks and looks.reads_text):
-        found |= held_out(trainer)
+        found |= held_out(trainer, None if watch.looks is None else watch.looks.languages)
     return found
 
 

@@ -449,14 +449,21 @@ class Trainer:
 
         A process without the last layer returns 0.
         """
+        each = self.each_nats(batch)
+        return 0.0 if each is None else each.double().sum().item()
+
+    def each_nats(self, batch: Batch) -> Tensor | None:
+        """Return the loss in nats at each of this process's positions of a batch, fp32 `[N]`.
+
+        It is 0 where nothing is to be predicted; None in a process without the last layer.
+        """
         self.alive()
         tokens, targets, mask = self._tensors(batch)
         states = self._last_states(tokens, mask, like=self._states_like(batch))
         if states is None:
-            return 0.0
+            return None
         head = self.model.head_weight.to(self.dtype)
-        losses = token_losses(states.flatten(0, 1), head, targets.flatten(), softcap=self.model.config.logit_softcap)
-        return losses.double().sum().item()
+        return token_losses(states.flatten(0, 1), head, targets.flatten(), softcap=self.model.config.logit_softcap)
 
     def scored(self, batch: Batch) -> Tensor | None:
         """Return for each of this process's positions of a batch the nats of its target, and 1 if another is likelier.

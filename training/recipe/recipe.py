@@ -191,6 +191,7 @@ class Recipe:
             "doremi.tokens": self.doremi.tokens,
             "ladder.rungs": self.ladder.rungs,
             "pretrain.watch.suites": self.pretrain.watch.suites,
+            "pretrain.watch.languages": self.pretrain.watch.languages,
             "pretrain.keep": self.pretrain.keep.is_asked,
             "synthesis.generator: base_model": self.synthesis.prompts and self.synthesis.generator == "base_model",
         }

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from dataclasses import replace
 
@@ -14,12 +15,13 @@ from assets.state.reasons import as_read, class_lines
 from assets.state.recipe_folders import find_recipe, load_recipe
 from assets.state.references import write_reference
 from assets.state.repairs import held_digests
+from evaluation.stages import _check_watched
 from tests.assets.fabricate import make_all, make_one
 from tests.examples import RECIPE_FILES, example
 from training.contract.artifact import commit_record
 from training.contract.identity.generated_sources import SOURCES
 from training.contract.job import DataError
-from training.contract.records import RecipeError, read_record, write_record
+from training.contract.records import RecipeError, read_record, varied, write_record
 from training.data.checksum_cache import forget
 from training.data.crawl.settings import SnapshotRecipe
 from training.data.exams.settings import BenchmarkRecipe
@@ -142,6 +144,14 @@ def test_an_added_suite_remakes_the_scan_the_scores_and_what_judges_them_only(ki
     assert assets_to_do(changed, made) == scored | {"data_contamination"}
 
 
+def test_an_input_that_was_not_read_before_is_new_and_one_that_changed_is_another(kitchen, made):
+    more = replace(kitchen, snapshots=(*kitchen.snapshots, replace(kitchen.snapshots[-1], name="kitchen-3")))
+    changed = replace(more, filter=replace(more.filter, gopher_min_words=60))
+    said = [compare(one, made).cells["corpus_summary", "kitchen"].reasons for one in (more, changed)]
+    assert said[0] == ("input token_shards of kitchen-3 is new",)
+    assert "input token_shards of kitchen-1 is another one" in said[1] and said[0][0] in said[1]
+
+
 def test_another_reward_model_judges_again_and_trains_only_what_learns_from_it(kitchen, made, tmp_path):
     judged = {"reward_model", "alignment_rewards", "model_card", "promoted_model"}
     prompted = replace(kitchen, evaluation=replace(kitchen.evaluation, alignment_temperature=0.9))
@@ -217,7 +227,8 @@ def test_weights_by_doremi_come_before_the_plan_of_the_recipes_that_ask_for_them
     assert not MIXTURE & {asset for asset, _ in plain.cells}
     comparison = compare(example("kitchen-mixture"), made)
     lacking = {cell.asset for cell in comparison.cells.values() if cell.artifact is None}
-    assert lacking == {"token_shards"} | descendants("token_shards") - (OPTIONAL - MIXTURE)
+    later = descendants("token_shards") - {"watched_items"}  # which reads shards only for languages
+    assert lacking == {"token_shards"} | later - (OPTIONAL - MIXTURE)
     plan = comparison.cells["training_plan", "kitchen-mixture"]
     assert plan.inputs[-1] == ("mixture_weights", "kitchen-mixture")
     reference = comparison.cells["reference_model", "kitchen-mixture"].settings
@@ -327,6 +338,19 @@ def test_a_limit_of_safety_makes_card_and_decision_outdated_and_nothing_that_is_
     assert to_do == {"safety_answers", "model_card", "promoted_model"}
 
 
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"filter": {"rules": ("gopher_quality",)}}, "filter.rules has no rule language, which tells them; add it"),
+        ({"mixture": {"held_out_fraction": 0.0}}, "pretrain.watch.languages needs held-out text"),
+        ({"pretrain": {"watch": {"every": None}}}, "pretrain.watch.languages: without effect, because every is null"),
+    ],
+)
+def test_languages_that_cannot_be_watched_are_refused_when_the_recipe_is_read(kitchen, changes, said):
+    with pytest.raises(RecipeError, match=re.escape(said)):
+        _check_watched(varied(watching(kitchen, languages=True, suites=(), items="auto"), changes))
+
+
 def test_every_training_waits_for_the_verdict_on_its_data_unless_the_recipe_wants_it_after(kitchen, tmp_path):
     trainings = {name for name, one in CHAIN.items() if one.stage.by_a_model and one.inputs and name.endswith("_model")}
     made_of_models = {"chosen_model", "quantized_model"}
@@ -377,6 +401,11 @@ def test_a_training_that_is_made_stays_made_when_it_is_watched_later(kitchen, ma
     assert items.key in base.guards and base.settings["watch"] == write_record(WATCH)
     others = [compare(watching(kitchen, **one), made).cells[items.key] for one in ({"seed": 1}, {"items": 21})]
     assert len({items.fingerprint, *(one.fingerprint for one in others)}) == 3
+    by_language = compare(watching(kitchen, suites=(), items="auto", languages=True), made)
+    assert by_language.cells[base.key].fingerprint == base.fingerprint and by_language.cells[base.key].state == "made"
+    read = {asset for asset, _ in by_language.cells[items.key].inputs}
+    assert read == {"tokenizer", "training_plan", "token_shards", "decontaminated_documents"}
+    assert {asset for asset, _ in items.inputs} == {"tokenizer"}
     assert compare(watching(kitchen, every=7), made).cells[items.key].fingerprint == items.fingerprint
 
 

@@ -51,7 +51,7 @@ READERS = {
     "training.posttrain.reward.settings": "reward align judge",
     "training.posttrain.sft.settings": "sft",
     "training.posttrain.source_settings": f"{POSTTRAINED} judge contamination",
-    "training.order.batch_settings": "plan pretrain doremi extend learning_curves",
+    "training.order.batch_settings": "plan pretrain doremi extend learning_curves watched_items",
     "training.pretrain.stages.doremi_settings": "doremi",
     "training.pretrain.stages.long_context_settings": "extend",
     "training.pretrain.settings": "pretrain doremi extend",

@@ -29,6 +29,8 @@ OVERHEAD = 768  # positions that a small model could read on a CPU in the time t
 class Looks:
     """Measures a trainer's model and its last step, at the steps that the recipe watches.
 
+    `languages` are those of the held-out documents, if losses are asked for by language.
+
     `share` is the part of the training's time that all looks together may take, in which a position counts as its
     operations, and a look as OVERHEAD positions more than it reads. So the items do not depend on a clock. If the share
     does not pay for held-out text beside the items, a look reads none, and this is only read at the evaluations of
@@ -36,9 +38,15 @@ class Looks:
     """
 
     def __init__(
-        self, trainer: Trainer, recipe: WatchRecipe, items: Mapping[str, Sequence[WatchedItem]], *, share: float
+        self,
+        trainer: Trainer,
+        recipe: WatchRecipe,
+        items: Mapping[str, Sequence[WatchedItem]],
+        *,
+        share: float,
+        languages: Sequence[str] | None = None,
     ) -> None:
-        self.trainer, plan = trainer, trainer.plan
+        self.trainer, self.languages, plan = trainer, languages, trainer.plan
         self.steps = recipe.steps_of(plan.record.steps)
         trainer.looks_at = lambda step: step + 1 in self.steps
         length = plan.record.sequence_length
@@ -79,7 +87,7 @@ class Looks:
         """Return what the model now says of exam items and held-out text. All processes must call this."""
         found = self.answers()
         with self._timed():
-            return found | (held_out(self.trainer) if self.reads_text else {})
+            return found | (held_out(self.trainer, self.languages) if self.reads_text else {})
 
     def answers(self) -> dict[str, float]:
         """Return the scores of the model's answers and its largest activations. All processes must call this.

@@ -67,6 +67,7 @@ from training.pretrain.stages.kept_state import add_seconds, keeps_state, lay_st
 from training.pretrain.state import identity_of
 from training.pretrain.step import Trainer
 from training.pretrain.watch.items import read_items
+from training.pretrain.watch.languages import read_languages
 from training.pretrain.watch.settings import WatchRecipe
 
 MODEL_FOLDER = "model"
@@ -192,7 +193,8 @@ def trained(job: Job, work: Work, *, start: Path | None = None) -> Outcome:
             if step_of(job) is None:
                 use_average(trainer.optimizers)
             state = save_state(job, work, trainer)
-            measured, compared = held_out(trainer), trained_logits(trainer)
+            languages = None if watch.looks is None else watch.looks.languages
+            measured, compared = held_out(trainer, languages), trained_logits(trainer)
             if watch.looks is not None and (answers := watch.looks.answers()):
                 step, steps = trainer.state.position.step, plan.record.steps
                 work.progress.log(step=step, **answers)
@@ -270,7 +272,9 @@ def looks_of(job: Job, trainer: Trainer) -> Looks | None:
         return None
     found = [*job.guards_of("watched_items"), *job.inputs_of("watched_items")]
     items = read_items(found[0].folder) if found else {}
-    return Looks(trainer, job.settings_as(WatchRecipe, "watch"), items, share=job.run.watch_share)
+    languages = read_languages(found[0].folder) if found else None
+    recipe, share = job.settings_as(WatchRecipe, "watch"), job.run.watch_share
+    return Looks(trainer, recipe, items, share=share, languages=languages)
 
 
 def trained_logits(trainer: Trainer) -> tuple[Tensor, Tensor]:

@@ -18,6 +18,7 @@ class WatchRecipe:
     suites: tuple[str, ...] = ()  # of `evaluation.suites`; those that are asked by likelihood
     items: int | Literal["auto"] = "auto"  # of each suite; auto: as many as the profile's `watch_share` pays for
     seed: int = 0  # draws the items
+    languages: bool = False  # the loss on held-out text also by language
 
     def __post_init__(self) -> None:
         for name, value in (("every", self.every), ("items", self.items)):
@@ -27,8 +28,8 @@ class WatchRecipe:
             raise RecipeError(f"pretrain.watch.suites: {', '.join(self.suites)}; name each suite once")
         asked = {"suites": self.suites, "items": self.items != "auto", "seed": self.seed}
         given = [name for name, is_set in asked.items() if is_set]
-        if given and self.every is None:
-            raise RecipeError(_idle(given, "every is null; log or a number of steps is right"))
+        if (idle := given + ["languages"] * self.languages) and self.every is None:
+            raise RecipeError(_idle(idle, "every is null; log or a number of steps is right"))
         if given and not self.suites:
             raise RecipeError(_idle(given, "suites is empty"))
 
