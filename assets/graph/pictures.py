@@ -111,10 +111,10 @@ def _learning_curves(made: Artifact) -> list[str]:
     for model, points in ((model, of.get(model, [])) for model in WHOLE.values()):
         suites = list(dict.fromkeys(suite for point in points for suite in point["suites"]))
         over = curves.counted(points)
-        title = _titled(f"{whole_in_words(model)}: scores over {over.rstrip('s')}s", suites)
+        title = f"{whole_in_words(model)}: scores over {over.rstrip('s')}s"
         lines = [curves.curve(points, suite, "score", "interval")[0] for suite in suites]
         if picture := lines_picture(title, lines, horizontal=f"to {over.rstrip('s')}"):
-            drawn.append(alone(picture, STYLE, title=title))
+            drawn.append(alone(picture, STYLE, title=title, legend=_legend(suites)))
     return drawn
 
 
@@ -147,15 +147,16 @@ def _losses(made: Artifact) -> list[str]:
     for what, over, lines in grouped(read_metrics(made.path / METRICS_FILE)):
         points = [thinned(line) for line in lines.values()]
         if max(map(len, points)) > 1:
-            title = _titled(f"{what} over {over}", lines)
-            drawn.append(alone(lines_picture(title, points, horizontal=f"to {over.rstrip('s')}"), STYLE, title=title))
+            title = f"{what} over {over}"
+            picture = lines_picture(title, points, horizontal=f"to {over.rstrip('s')}")
+            drawn.append(alone(picture, STYLE, title=title, legend=_legend(lines)))
     return drawn
 
 
-def _titled(what: str, lines: Iterable[str]) -> str:
-    """Return the title of a picture with the name and the colour of each of its lines; of the only one without."""
-    named = [f"{name} ({colour})" for name, colour in zip(lines, cycle(COLOURS), strict=False)]
-    return f"{what}: {', '.join(named)}" if len(named) > 1 else what
+def _legend(lines: Iterable[str]) -> str:
+    """Return the name and the colour of each line of a picture; empty for a single one that stands for all."""
+    named = [f"{name}: {colour}" for name, colour in zip(lines, cycle(COLOURS), strict=False)]
+    return "" if named == ["all: blue"] else ", ".join(named)
 
 
 _DRAWN: Mapping[str, Callable[[Artifact], str | list[str]]] = {

@@ -239,12 +239,13 @@ def grid_picture(title: str, rows: Mapping[str, Sequence[tuple[float, float]]], 
 # Elements
 
 
-def alone(picture: Markup, style: str, *, title: str = "") -> str:
-    """Return a picture as a file of its own, with its style and, if one is given, a title above it."""
+def alone(picture: Markup, style: str, *, title: str = "", legend: str = "") -> str:
+    """Return a picture as a file of its own, with its style and, if they are given, title and legend above it."""
     above = 2 * ROW if title else 0
     high = float(picture.partition('height="')[2].partition('"')[0]) + above + 24
     frame = f'width="{WIDTH + 120}" viewBox="-12 -12 {WIDTH + 24} {high:.0f}"'
     said = Markup('<text class="title" y="12">{}</text>').format(title) if title else ""
+    said += Markup('<text y="28">{}</text>').format(legend) if legend else ""
     moved = f'<g transform="translate(0 {above})">{picture}</g>'
     return f'<svg xmlns="http://www.w3.org/2000/svg" {frame}><style>{style}</style>{said}{moved}</svg>\n'
 
