@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +32,7 @@ def own_code(*modules: str) -> Digests:
     return {part: digest for one in modules for part, digest in _own_code(one, place_of(one.partition(".")[0])).items()}
 
 
-@lru_cache(maxsize=4)
+@cache
 def _own_code(module: str, _: Path) -> Digests:
     return Code.around(module).digests(module)
 
