@@ -22,10 +22,10 @@ import training.generate.model_folder  # noqa: F401  # isort: skip
 from lm_eval.api.instance import Instance
 
 from evaluation.exams.harness import fitting, suite_task
-from evaluation.exams.held_out_languages import write_languages
 from evaluation.exams.items import ExamItem, read_exam
 from evaluation.exams.local_model import Asked, Scored, TokenizedRequests
-from evaluation.exams.right_choices import judged
+from evaluation.exams.watched.held_out_languages import held_out_languages
+from evaluation.exams.watched.right_choices import judged
 from training.contract.artifact import write_text
 from training.contract.job import Job, Outcome, Work
 from training.data.exams.settings import BenchmarkRecipe
@@ -67,10 +67,14 @@ def run(job: Job, work: Work) -> Outcome:
         aside[benchmark.name] = len(items) - len(kept)
         work.progress.log(step=step, suites=len(recipe.suites), items=len(lines))
     write_text(work.path / ITEMS_FILE, "".join(f"{line}\n" for line in lines))
-    languages = {"languages": write_languages(job, work.path)} if job.inputs_of("training_plan") else {}
+    files, metrics = [ITEMS_FILE], {"items": len(lines)}
+    if job.inputs_of("training_plan"):
+        languages = held_out_languages(job)
+        write_text(work.path / LANGUAGES_FILE, json.dumps(languages))
+        files, metrics = [*files, LANGUAGES_FILE], metrics | {"languages": len(set(languages))}
     return Outcome(
-        files=(ITEMS_FILE, *(LANGUAGES_FILE for _ in languages)),
-        metrics={"items": len(lines), **languages},
+        files=tuple(files),
+        metrics=metrics,
         notes={"set_aside": {name: number for name, number in aside.items() if number}},
     )
 

@@ -30,7 +30,6 @@ from evaluation.report.figures import (
 )
 from evaluation.report.kept_models import said_of_models
 from evaluation.report.pages import SHOWN_CHARACTERS, environment
-from evaluation.report.reward_curves import goodhart_picture, watched_rewards
 from evaluation.report.samples import has_records
 from evaluation.report.scoreboard import (
     NOT_ABOVE,
@@ -45,7 +44,7 @@ from evaluation.report.scoreboard import (
     total_of,
 )
 from evaluation.report.stage_details import look_at
-from evaluation.report.training_curves import placed
+from evaluation.report.training_curves import goodhart_picture, placed, watched_rewards
 from evaluation.report.truth_comparison import Record, of_asset, sound
 from training.contract.progress import METRICS_FILE, curve, read_metrics
 from training.data.documents import read_lines

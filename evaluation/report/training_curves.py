@@ -1,4 +1,4 @@
-"""The curves of a training over the tokens that it had read, or over its steps: its losses, and what was watched."""
+"""The curves of a training: its losses and what was watched, over tokens or steps, and both rewards of alignment."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from markupsafe import Markup
+
+from evaluation.report.figures import lines_picture
+from evaluation.report.truth_comparison import Record, of_asset
 from training.contract.progress import curve
 
 Points = list[tuple[float, float]]
@@ -38,3 +42,29 @@ def grouped(rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, str, dict[
         lines = {match["line"] or "all": placed(rows, name) for name, match in found.items()}
         if own := {name: points for name, (_, points) in lines.items() if points}:
             yield title, next(over for over, points in lines.values() if points), own
+
+
+# Rewards: the trained one and the true one over the steps of alignment (Goodhart's curve)
+
+ENDS = 3  # a change is its mean and the two ends of its interval
+
+
+def watched_rewards(records: Sequence[Record]) -> dict[str, Any]:
+    """Return the note on what was seen while the aligned model was trained; empty if nobody looked."""
+    found = of_asset(records, "aligned_model")[-1:]
+    return found[0][1]["notes"].get("watched", {}) if found else {}
+
+
+def goodhart_picture(seen: Mapping[str, Any]) -> Markup:
+    """Return how both rewards changed since the SFT model, by step, with the ends of their intervals.
+
+    The trained reward is the lines 0 to 2, the true one 3 to 5, and no change is line 6.
+    """
+    looks = seen["looks"]
+    changes = [
+        [(look["step"], look[name][end]) for look in looks]
+        for name in ("proxy_change", "truth_change")
+        for end in range(ENDS)
+    ]
+    lines = [*changes, [(look["step"], 0.0) for look in looks]]
+    return lines_picture("Change of the trained and of the true reward", lines, horizontal="step")

@@ -98,7 +98,7 @@ def right_answers(
     The number is that of the answer's log-likelihood among those of the item.
     """
     from evaluation.exams.harness import suite_task
-    from evaluation.exams.right_choices import judged
+    from evaluation.exams.watched.right_choices import judged
 
     task, _ = suite_task(benchmark, items, settings, has_template=False)
     task.build_all_requests()

@@ -1,4 +1,4 @@
-"""The language of each held-out document that a look reads, as `evaluation/exams/held_out_languages.py` writes it."""
+"""The language of each held-out document that a look reads, as `evaluation/exams/watched_items.py` writes it."""
 
 from __future__ import annotations
 

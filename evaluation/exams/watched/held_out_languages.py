@@ -5,26 +5,25 @@ Shards and plan hold no languages: they are those of the documents from which th
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from training.contract.artifact import write_text
 from training.contract.job import Job
 from training.data.documents import document_files, read_tables, rows_at
 from training.order.batches import DOCUMENT, SHARD, read_plan
 from training.order.sidecars import SIDECAR_SUFFIX
-from training.pretrain.watch.languages import LANGUAGES_FILE
 
 UNKNOWN = "unknown"  # the language of documents for which none was written
 
 
-def write_languages(job: Job, folder: Path) -> int:
-    """Write the languages in the order of the plan's array `held_out`; return how many there are."""
+def held_out_languages(job: Job) -> list[str]:
+    """Return the languages in the order of the plan's array `held_out`.
+
+    The job reads the plan, its token shards, and the documents of which these were made.
+    """
     ids = dict(_held_out_ids(job))
     wanted, language_of = pa.array(ids.values(), pa.string()), dict[str, str]()
     for item in job.inputs_of("decontaminated_documents"):
@@ -32,9 +31,7 @@ def write_languages(job: Job, folder: Path) -> int:
             for table in read_tables(path, ["id", "language"]):
                 found = table.filter(pc.is_in(table["id"], value_set=wanted)).to_pydict()
                 language_of |= zip(found["id"], found["language"], strict=True)
-    languages = [language_of.get(ids[number]) or UNKNOWN for number in range(len(ids))]
-    write_text(folder / LANGUAGES_FILE, json.dumps(languages))
-    return len(set(languages))
+    return [language_of.get(ids[number]) or UNKNOWN for number in range(len(ids))]
 
 
 def _held_out_ids(job: Job) -> Iterator[tuple[int, str]]:
