@@ -18,7 +18,7 @@ from evaluation.decision.intervals import mean_difference_interval, mean_interva
 from evaluation.decision.paired import Answers, gain_of, paired, read_answers
 from training.contract.progress import METRICS_FILE, read_metrics
 from training.contract.records import differences
-from training.contract.scopes import AVERAGED_MODEL, KEPT_STEPS, WHOLE
+from training.contract.scopes import AVERAGED_MODEL, CHOSEN_MODEL, KEPT_STEPS, WHOLE
 
 MATCHED = 0.01  # relative difference of compute below which two trainings count as matched
 MARKS = (0.25, 0.5, 0.75, 1.0)  # shares of the shorter training at which losses are given
@@ -43,8 +43,13 @@ class Side:
     problems: tuple[str, ...] = ()  # what of its lineage is gone or damaged
 
     def answers(self) -> dict[str, Answers]:
-        """Return the answers of this side's final model by suite; an empty mapping if the model was not scored."""
-        return read_answers(self.scores, NAMES[self.model]) if self.scores and self.model in NAMES else {}
+        """Return the answers of this side's final model by suite; an empty mapping if the model was not scored.
+
+        A model that was chosen of a training takes exams under the name of the training's last model.
+        """
+        chosen = self.made.get((CHOSEN_MODEL, "")) if self.model == CHOSEN_MODEL else None
+        model = chosen["notes"]["choice"]["instead_of"] if chosen else self.model
+        return read_answers(self.scores, NAMES[model]) if self.scores and model in NAMES else {}
 
 
 def compared(sides: Sequence[Side]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 
+from evaluation.decision.answers import sample_file
 from evaluation.decision.compare import (
     Side,
     compared,
@@ -104,6 +105,17 @@ def test_models_of_two_trainings_are_compared_and_that_is_said_of_whole_ones(tmp
     answers = [{"x": items(True, False)}, {"x": items(True, True)}]
     assert not_compared(sides, answers) == [] and remarks(sides, answers) == said
     assert scores(answers)[0]["sides"][1]["against"]["won"] == 1
+
+
+def test_a_chosen_model_is_compared_by_the_answers_that_it_gave_in_place_of_the_last_one(tmp_path):
+    (tmp_path / "scores.json").write_text(json.dumps({"base": {}, "aligned": {"x": {"metric": "acc"}}}))
+    path = tmp_path / sample_file("aligned", "x")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_lines(path, [{"item": "0", "target": "t", "correct": True}])
+    made = {("chosen_model", ""): {"notes": {"choice": {"instead_of": "aligned_model"}}}}
+    one = replace(side("a", made=made, scored=tmp_path), model="chosen_model")
+    assert one.answers()["x"].correct == {("0", "t", (), 0): 1.0}
+    assert not_compared([one, one], [one.answers()] * 2) == []
 
 
 def seeded(name: str, seed: int) -> Side:
