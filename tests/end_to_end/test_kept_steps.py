@@ -258,6 +258,13 @@ def test_a_step_of_a_training_on_rows_had_read_what_its_base_model_had_and_withd
         assert told.answer["last_clean"] == {"rows": None}
 
 
+def test_a_step_of_pretraining_had_read_no_withdrawn_row(kept):
+    data = next(kept.glob("instruction_data/*/instructions.jsonl")).read_text("utf-8").splitlines()
+    told = pedigree("takedown", "--document", json.loads(data[0])["id"], "--reason", "a test", "--dry-run", root=kept)
+    assert told.code == 0, told.errors
+    assert {one["read"] for one in told.answer["kept_steps"] if one["partition"].startswith(f"{NAME}@")} == {False}
+
+
 def test_a_step_of_a_training_on_rows_that_is_asked_for_later_is_made_by_training_again(rows):
     path = rows / "recipes" / "rows.yaml"
     path.write_text(ROWS.replace("epochs: all", "steps: [3]"))

@@ -24,7 +24,7 @@ from assets.answers.takedown.rows import (
     text_key,
     twins_of,
 )
-from assets.answers.trace.kept_step import in_order, last_clean, told_of_step
+from assets.answers.trace.kept_step import in_order, last_clean, made_from, told_of_step
 from assets.answers.trace.owned_domains import has_owner
 from assets.answers.trace.trace import model_of_version, versions_of
 from assets.state.cell import Cell, Comparison, last_made
@@ -453,7 +453,7 @@ def _models(
             try:
                 tracer = Tracer(lineage_of(root, made))
                 own = seen_by(tracer, asked.targets, also, known)
-                rows_in[made.fingerprint] = sum(rows.get(name, 0) for name in tracer.lineage.nodes)
+                rows_in[made.fingerprint] = sum(rows.get(name, 0) for name in made_from(tracer.lineage))
                 by_model[made.fingerprint] = [
                     {"fingerprint": training.node.item.fingerprint, **told}
                     for training, told in zip(tracer.trainings, own, strict=True)

@@ -103,7 +103,7 @@ def steps_that_read(root: Path, lineage: Lineage, ask: Callable[[Tracer], Mappin
     training had also read what the model with which that began had.
     """
     kept = list(artifacts_under(root, lambda asset: asset in WHOLE))
-    behind = {one.fingerprint: _behind(lineage_of(root, one)) for one in kept}
+    behind = {one.fingerprint: made_from(lineage_of(root, one)) for one in kept}
     plans = {node.item.fingerprint for node in lineage.nodes.values() if node.item.asset.endswith("_plan")}
     made = [one for one in kept if plans & behind[one.fingerprint]]
     if not made:
@@ -117,7 +117,7 @@ def steps_that_read(root: Path, lineage: Lineage, ask: Callable[[Tracer], Mappin
     return in_order(found)
 
 
-def _behind(lineage: Lineage) -> set[str]:
+def made_from(lineage: Lineage) -> set[str]:
     """Return the fingerprints of the artifact whose lineage this is, and of all that it was made from, no guards."""
     found, waiting = set[str](), [lineage.last]
     while waiting:
