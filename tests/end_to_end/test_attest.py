@@ -48,9 +48,16 @@ def check(place: Path, model: str, folder: Path, key: str = "own") -> list[str]:
 def test_a_model_is_exported_attested_signed_and_checked(place, monkeypatch, capsys):
     root, out = str(place / "root"), place / "exported"
     monkeypatch.setenv(SIGNING_KEY, str(place / "own.pem"))  # by reference, in the environment
-    code, told = run(monkeypatch, capsys, "export", "kitchen-small", str(out), "--root", root)
+    code, told = run(monkeypatch, capsys, "export", "kitchen-small", str(out), "--root", root, "--gguf", "q8_0")
     assert code == 0, told
-    assert {CONTENT_FILE, DOMAINS_FILE, STATEMENT_FILE, "attestation.dsse.json", "model.sig"} <= set(told["files"])
+    assert {
+        "kitchen-small-Q8_0.gguf",
+        CONTENT_FILE,
+        DOMAINS_FILE,
+        STATEMENT_FILE,
+        "attestation.dsse.json",
+        "model.sig",
+    } <= set(told["files"])
     card = (out / "README.md").read_text("utf-8")
     assert "## Training content" in card and "### Cost" in card and "ovenpost.example" in card
     asked = ("--root", root, "--signature", str(out), "--public-key")
@@ -58,6 +65,10 @@ def test_a_model_is_exported_attested_signed_and_checked(place, monkeypatch, cap
     assert (code, told["problems"]) == (0, []) and told["records"] > 25
     code, told = run(monkeypatch, capsys, "verify", str(out), *asked, str(place / "other.pub"))
     assert code == 1 and len(told["problems"]) == 2
+    file = out / "kitchen-small-Q8_0.gguf"
+    file.write_bytes(file.read_bytes()[:-1] + b"\x01")
+    code, told = run(monkeypatch, capsys, "verify", str(out), *asked, str(place / "own.pub"))
+    assert code == 1 and any(file.name in one for one in told["problems"])
 
 
 def test_a_model_in_an_object_store_has_the_files_of_one_in_a_folder(place, store, monkeypatch, capsys):

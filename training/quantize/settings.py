@@ -12,7 +12,7 @@ GROUP = 32  # weights of a row that share a scale in int4, if the recipe does no
 UNAVAILABLE = {
     "awq": "it needs llm-compressor, which is not part of the locked environment",
     "gptq": "it needs llm-compressor or gptqmodel, which are not part of the locked environment",
-    "gguf": "it needs llama.cpp's converter, to which `pedigree export` gives a folder that it reads",
+    "gguf": "it is a file for other programs; `pedigree export --gguf q8_0` writes it",
     "fp8": "its products need a GPU of compute capability 8.9, and here each byte is made and tried on a processor",
     "nf4": "it needs bitsandbytes, which is not part of the locked environment",
 }

@@ -28,6 +28,7 @@ from training.contract.scopes import (
     last_model,
 )
 from training.provenance.lineage import lineage_of
+from training.quantize.gguf_file import check_gguf, write_gguf
 
 CORPUS, SCORES = "decontaminated_documents", "model_scores"
 OF_STEPS = (*WHOLE, AVERAGED_MODEL, QUANTIZED_MODEL)  # the scores of the recipe's models are not theirs
@@ -42,13 +43,15 @@ def export(
     step: str = "",
     tracking: Tracking,
     key: Path | None = None,
+    gguf: str = "",
     named: str = "",
 ) -> list[str]:
     """Write an asset of a recipe (by default its last model) to `target`, and return the names of the files.
 
     `step` is the part of a kept step, such as `step-500`, `average` or `quantized`, which is written instead, without
     scores.
-    A model has its attestation beside it and, with a key, is signed. Raise DataError if the asset is no model and no
+    A model has its attestation beside it and, with a key, is signed; `gguf` is the kind of numbers of a file for
+    llama.cpp, of which there is none by default. Raise DataError if the asset is no model and no
     corpus, if it is not made, if `target` is not empty, if the key cannot be used, or if Dagster, MLflow or descendants
     know another record of what is exported, of a model's card and scores, or of anything behind them. `named` is the
     name or path by which a person gave the recipe. In a store, an export of the same that was killed is gone on with.
@@ -72,9 +75,11 @@ def export(
         what = f"{asset} of {of} ({digest_of([[one.partition, one.fingerprint] for one in cells])[:12]})"
         # Without config.json transformers reads nothing there. A corpus has no such file; with its card it is whole
         with sent_to(target, what, last="README.md" if asset == CORPUS else "config.json") as folder:
-            return export(comparison, asset, folder, step=step, tracking=tracking, key=key, named=named)
+            return export(comparison, asset, folder, step=step, tracking=tracking, key=key, gguf=gguf, named=named)
     if key is not None and asset == CORPUS:
         raise DataError("export: only models are signed; leave out --key")
+    if gguf and asset == CORPUS:
+        raise DataError("export: only models are written as GGUF; leave out --gguf")
     check_key(key)
     if asset == CORPUS:
         keys = [partition_key(recipe, one.name) for one in recipe.snapshots]
@@ -84,6 +89,8 @@ def export(
         raise DataError(no_such(f"--asset {asset}: cannot be exported", asset, (*MODELS, CORPUS)))
     sources = [one.uri for one in (*recipe.sft.data, *recipe.preferences.data)]
     model = comparison.made(asset, partition_key(recipe, step), named=named)
+    if gguf:
+        check_gguf(model.file("model"), gguf)
     card = comparison.made("model_card", recipe.name, named=named)
     scored = asset not in OF_STEPS and recipe.evaluation.suites and (SCORES, recipe.name) in comparison.cells
     scores = comparison.made(SCORES, recipe.name, named=named) if scored else None
@@ -91,6 +98,9 @@ def export(
     lineage = lineage_of(comparison.root, model)
     behind = [(node.made.path, node.made.record) for node in lineage.nodes.values() if node.made]
     names = export_model(model, card, _snapshots(comparison), sources, target, scores=scores, behind=behind)
+    if gguf:
+        names = [*names, f"{recipe.name}-{gguf.upper()}.gguf"]
+        write_gguf(target, target / names[-1], kind=gguf, name=recipe.name)
     return sorted([*names, *attested_export(lineage, target, key, comparison.root, tracking)])
 
 

@@ -107,7 +107,7 @@ def test_a_weight_that_lacks_its_scale_is_refused(made, tmp_path):
     ("given", "said"),
     [
         ({"method": "gptq"}, "gptq is not made, because it needs llm-compressor or gptqmodel, .*; there are int8, "),
-        ({"method": "gguf"}, "gguf is not made, because it needs llama.cpp's converter"),
+        ({"method": "gguf"}, "gguf is not made, because it is a file for other programs"),
         ({"method": "fp8"}, "fp8 is not made, because its products need a GPU"),
         ({"method": "int5"}, r"quantize.method: int5; did you mean .*there are none, int8, int8_activations, int4"),
         ({"method": "int8", "group_size": 32}, "group_size: without effect, because the method is int8, not int4"),
