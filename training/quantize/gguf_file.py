@@ -37,7 +37,7 @@ PATTERNS = {  # llama.cpp's name of a cut, by the pattern of tokenizer.json
 NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5  # llama.cpp's kinds of tokens
 
 
-class Words(NamedTuple):
+class GgufTokenizer(NamedTuple):
     """A tokenizer as GGUF has it: the cut's name, tokens in the order of their numbers, their kinds, and the merges."""
 
     cut: str
@@ -119,7 +119,7 @@ def _add_shape(writer: Any, config: Mapping[str, Any]) -> None:
 # Tokenizer
 
 
-def _words(folder: Path) -> Words:
+def _words(folder: Path) -> GgufTokenizer:
     """Return the tokenizer of a model folder. Raise DataError for one that llama.cpp would not read as it is."""
     path = folder / "tokenizer.json"
     data = _json(path)
@@ -139,7 +139,7 @@ def _words(folder: Path) -> Words:
     kinds = {number: CONTROL if one["special"] else USER_DEFINED for number, one in added.items()}
     size = max(tokens) + 1
     merges = [one if isinstance(one, str) else " ".join(one) for one in model["merges"]]
-    return Words(
+    return GgufTokenizer(
         cut=cut,
         tokens=[tokens.get(number, f"[UNUSED{number}]") for number in range(size)],
         kinds=[kinds.get(number, NORMAL if number in tokens else UNUSED) for number in range(size)],
