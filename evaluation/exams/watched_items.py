@@ -67,13 +67,13 @@ def run(job: Job, work: Work) -> Outcome:
         aside[benchmark.name] = len(items) - len(kept)
         work.progress.log(step=step, suites=len(recipe.suites), items=len(lines))
     write_text(work.path / ITEMS_FILE, "".join(f"{line}\n" for line in lines))
-    files, metrics = [ITEMS_FILE], {"items": len(lines)}
+    files, metrics = (ITEMS_FILE,), dict[str, float](items=len(lines))
     if job.inputs_of("training_plan"):
         languages = held_out_languages(job)
         write_text(work.path / LANGUAGES_FILE, json.dumps(languages))
-        files, metrics = [*files, LANGUAGES_FILE], metrics | {"languages": len(set(languages))}
+        files, metrics["languages"] = (*files, LANGUAGES_FILE), len(set(languages))
     return Outcome(
-        files=tuple(files),
+        files=files,
         metrics=metrics,
         notes={"set_aside": {name: number for name, number in aside.items() if number}},
     )
