@@ -61,11 +61,14 @@ if __name__ == "__main__":
 """
 
 # Each rank of the second phase writes what all ranks of the first have written.
-PHASED = TOY.replace(
+PHASED = TOY.replace('work.path / f"{rank}', 'work.scratch / f"{rank}').replace(
+    '"files": [f"{rank}', '"files": [f"scratch/{rank}'
+)
+PHASED = PHASED.replace(
     "def finish(job, work, results):",
     """
 def gather(job, work, rank):
-    texts = [(work.path / f"{one}.txt").read_text() for one in range(num_ranks(job))]
+    texts = [(work.scratch / f"{one}.txt").read_text() for one in range(num_ranks(job))]
     (work.path / f"all-{rank}.txt").write_text("".join(texts))
     return {"files": [f"all-{rank}.txt"]}
 
@@ -75,7 +78,7 @@ PHASES = (
 )
 
 def finish(job, work, phases):
-    results = [result for phase in phases.values() for result in phase]""",
+    results = phases["gather"]""",
 )
 
 

@@ -86,10 +86,19 @@ def test_what_a_store_must_do(store, tmp_path):
     objects.put_file("a/large", large)
     assert {key: one["size"] for key, one in objects.listed("a").items()} == {"a/b": 5, "a/large": 16 * (7 << 20)}
     assert objects.get_file("a/large", tmp_path / "back") and (tmp_path / "back").read_bytes() == large.read_bytes()
+    assert objects.get_range("a/large", (7 << 20) + 8, (7 << 20) + 13) == b"89abc"
+    assert objects.get_range("a/none", 0, 4) is None
     objects.move("a/b", "moved/b")
     objects.move("a/b", "moved/b")
     objects.remove(["a/large", "a/none", "ab/c"])
     assert objects.get("moved/b") == b"third" and objects.listed("a") == {}
+
+
+def test_a_bucket_that_is_not_there_is_none_that_is_empty(store, request):
+    if request.node.callspec.params["store"] == "mini":
+        pytest.skip("our small server has every bucket")
+    with pytest.raises(DataError, match="there is no bucket absent: make it"):
+        Objects(f"{store.address.replace('bucket', 'absent')}/root", store.endpoint).listed("takedowns")
 
 
 @pytest.mark.parametrize("name", ["azurite", "testbench"])
@@ -175,7 +184,14 @@ def test_a_recipe_in_a_store_gives_the_digests_of_a_folder_and_is_found_without_
     assert checked.code == 0 and checked.answer["problems"] == []
     assert list(there.rglob("*.parquet")), "what is verified is read"
     url = next(read_documents(next(there.glob("extracted_documents/*/documents/*.parquet")), ["url"]))["url"]
-    gone = pedigree("takedown", "--domain", urlsplit(url).hostname, "--reason", "r", "--yes", root=root)
+    strangers, page = Objects(root, store.endpoint), next(there.glob("extracted_documents/*/documents/*.parquet"))
+    strangers.put("backup/page.parquet", page.read_bytes())
+    withdrawal = ("takedown", "--domain", urlsplit(url).hostname, "--reason", "r", "--yes")
+    left = pedigree(*withdrawal, root=root)
+    proof = left.answer["report"]["proof"]
+    assert left.code == 1 and not proof["is_proved"] and proof["hits"][0]["path"] == f"{root}/backup/page.parquet"
+    strangers.remove(["backup/page.parquet"])
+    gone = pedigree(*withdrawal, root=root)
     report = gone.answer["report"]
     assert gone.code == 0 and report["proof"]["is_proved"] and report["proof"]["runs"] > 50, gone.errors
     assert report["store"]["objects"] > 20 and any("Uploads in parts" in one for one in report["unreachable"])
@@ -255,6 +271,7 @@ def test_nodes_that_have_nothing_but_the_address_make_what_a_folder_makes(store,
     assert here is not None and there is not None and here.digest == there.digest
     assert here.file("all-3.txt").read_text() == there.file("all-3.txt").read_text()
     assert objects.listed("toys/f/ranks") == {}, "marks and claims go with the commit"
+    assert not list((tmp_path / "node-2").rglob("all-*.txt")), "nothing is brought to end a stage that reads nothing"
 
 
 def test_two_machines_that_make_one_recipe_give_one_result(store, tmp_path):

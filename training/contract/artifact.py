@@ -22,7 +22,7 @@ from training.contract.files.checksums import digest_of_files as digest_of_files
 from training.contract.files.checksums import sha256_of as sha256_of
 from training.contract.files.checksums import sha256_of_written
 from training.contract.files.erased import why_no_input
-from training.contract.files.stored_root import bring_record, is_here, store_record
+from training.contract.files.stored_root import bring_record, is_here, is_only_stored, store_record
 from training.contract.files.writing import Unsealed, read_sealed, sealed_text
 from training.contract.files.writing import write_json as write_json
 from training.contract.files.writing import write_text as write_text
@@ -240,13 +240,15 @@ def manifest(
 ) -> list[dict[str, Any]]:
     """Return the path, the size in bytes and the sha256 of each of the folder's `files`, sorted by path.
 
-    Files with an entry in `known`, and files that this process wrote, are not read. Raise DataError if a file does not
-    have the size in `known`.
+    Files with an entry in `known`, and files that this process wrote, are not read. Those of `known` may be in the
+    root's store alone. Raise DataError if a file does not have the size in `known`.
     """
     return [_entry(folder, name, (known or {}).get(name)) for name in sorted(set(files))]
 
 
 def _entry(folder: Path, name: str, known: Mapping[str, Any] | None) -> dict[str, Any]:
+    if known is not None and is_only_stored(folder / name, known):
+        return {"path": name, "bytes": known["bytes"], "sha256": known["sha256"]}
     size = (folder / name).stat().st_size
     if known is None:
         return {"path": name, "bytes": size, "sha256": sha256_of_written(folder / name)}
@@ -263,6 +265,8 @@ def keep(folder: Path, beside: Mapping[str, str], known: Mapping[str, Mapping[st
     its ranks finished.
     """
     for scratch, name in beside.items():
+        if scratch in known and is_only_stored(folder / scratch, known[scratch]):
+            continue
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).unlink(missing_ok=True)  # of a killed attempt
         try:

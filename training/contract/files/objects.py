@@ -41,19 +41,30 @@ _KEYS = {
     "az": "set AZURE_STORAGE_CONNECTION_STRING, or AZURE_STORAGE_ACCOUNT_NAME and a credential that it takes",
 }
 _RIGHTS = {
-    "s3": "give the user of AWS_ACCESS_KEY_ID or AWS_PROFILE the right to list, read, write and remove objects there",
+    "s3": "give the user of AWS_ACCESS_KEY_ID or AWS_PROFILE the right to list, read, write and remove objects there,"
+    " or renew what has expired",
     "gs": "give the account of GOOGLE_APPLICATION_CREDENTIALS the right to list, read, write and remove objects there",
-    "az": "give the credential of the AZURE_STORAGE_ variables the right to list, read, write and remove objects there",
+    "az": "give the credential of the AZURE_STORAGE_ variables the right to list, read, write and remove objects there,"
+    " or renew what has expired",
 }
-_RENEW = "renew the credentials and give the command again; what is finished is used"
-_REGION = "set AWS_DEFAULT_REGION to the bucket's region"
+_OWNERS = {
+    "s3": "AWS_ACCESS_KEY_ID or AWS_PROFILE",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS",
+    "az": "AZURE_STORAGE_CONNECTION_STRING",
+}
+_RENEW = {
+    scheme: f"renew the credentials of {owner} and give the command again; what is finished is used"
+    for scheme, owner in _OWNERS.items()
+}
+_REGION = "set AWS_DEFAULT_REGION to the bucket's region, or AWS_ENDPOINT_URL to the store that has it"
 WAYS_OUT = {  # by the store's own code, or the name of the error of its package
-    **dict.fromkeys(("ExpiredToken", "InvalidToken", "TokenRefreshRequired", "InvalidAuthenticationInfo"), _RENEW),
-    **dict.fromkeys(("CredentialRetrievalError", "SSOTokenLoadError", "UnauthorizedSSOTokenError"), _RENEW),
-    "RefreshError": f"{_RENEW}; set this machine's clock if it is wrong",
+    **dict.fromkeys(("ExpiredToken", "InvalidToken", "TokenRefreshRequired"), _RENEW["s3"]),
+    **dict.fromkeys(("CredentialRetrievalError", "SSOTokenLoadError", "UnauthorizedSSOTokenError"), _RENEW["s3"]),
+    "InvalidAuthenticationInfo": _RENEW["az"],
+    "RefreshError": f"{_RENEW['gs']}; set this machine's clock if it is wrong",
     **dict.fromkeys(("RequestTimeTooSkewed", "RequestExpired"), "set this machine's clock"),
     **dict.fromkeys(("AuthorizationHeaderMalformed", "PermanentRedirect"), _REGION),
-    "RecursionError": _REGION,  # aiobotocore's, where the store sends it away and does not say where to
+    "RecursionError": _REGION,
     **dict.fromkeys(("InvalidAccessKeyId", "SignatureDoesNotMatch", "NoCredentialsError"), _KEYS["s3"]),
     **dict.fromkeys(("PartialCredentialsError", "ProfileNotFound"), _KEYS["s3"]),
     "401": f"{_KEYS['gs']}, and renew one that has expired",
@@ -119,6 +130,10 @@ class Objects:
         once = {"max_concurrency": 1} if self.address.startswith("s3:") else {}  # else s3fs asks for its size first
         return self._tried("read", key, _unless_missing(lambda files, path: files.cat_file(path, **once)))
 
+    def get_range(self, key: str, begin: int, end: int) -> bytes | None:
+        """Return the bytes of an object from `begin` up to `end`, or None if there is no object of this key."""
+        return self._tried("read", key, _unless_missing(lambda files, path: files.cat_file(path, start=begin, end=end)))
+
     def get_file(self, key: str, file: Path) -> bool:
         """Write an object into a local file; return False if there is none."""
 
@@ -139,6 +154,8 @@ class Objects:
                 found = files.find(place, detail=True, prefix=f"{last}/")
             else:
                 found = files.find(path, detail=True)
+            if not found and self.address.startswith("az:"):
+                _check_container(files, path.partition("/")[0])
             return {name[above:]: said for name, said in found.items() if name.rstrip("/") != path.rstrip("/")}
 
         return self._tried("list", prefix, find)
@@ -256,6 +273,17 @@ def store_errors(address: str, *, reading: bool = False) -> Iterator[None]:
         raise DataError(masked(f"{address}: {said}")) from None
 
 
+def _check_container(files: Any, name: str) -> None:
+    """Raise Azure's own error if there is no such container: its package takes the list of one for an empty list."""
+
+    async def ask() -> None:
+        async with files.service_client.get_container_client(name) as container:
+            async for _ in container.list_blobs(results_per_page=1):
+                return
+
+    importlib.import_module("fsspec.asyn").sync(files.loop, ask)
+
+
 def _unless_missing(call: Callable[[Any, str], T]) -> Callable[[Any, str], T | None]:
     def asked(files: Any, path: str) -> T | None:
         try:
@@ -300,8 +328,11 @@ def _status_of(error: BaseException) -> str:
 
 
 def _sentence_of(error: BaseException) -> str:
-    """Return what an error says on one line, without what Azure's says about the request."""
-    return " ".join(str(error).partition("\nRequestId:")[0].split())
+    """Return what an error says on one line, without what Azure's says of the request; its code if it says nothing."""
+    if isinstance(error, RecursionError):  # aiobotocore's
+        return "the store sends the request away and does not say where to"
+    said = " ".join(str(error).partition("\nRequestId:")[0].split())
+    return said if said not in ("", "None") else _code_of(error)
 
 
 def _may_pass(error: Exception) -> bool:

@@ -189,9 +189,23 @@ def bring_records(root_folder: Path) -> None:
 
 
 def bring_marks(folder: Path) -> None:
-    """Bring the completion marks of the ranks that other machines finished."""
+    """Bring the completion marks of the ranks that other machines finished; their files come when they are opened."""
     if (root := stored_root(folder)) is not None:
         _bring_changed(root, root.key(folder / MARKS))
+        _sizes.cache_clear()
+
+
+def is_only_stored(path: Path, entry: Mapping[str, Any]) -> bool:
+    """Whether an artifact's file is not here, and its root's store has one of this checksum and size."""
+    if path.exists() or (root := stored_root(path.parent)) is None:
+        return False
+    key = root.key_of_file(path, entry["sha256"])
+    return _sizes(root, key.rpartition("/")[0]).get(key) == entry["bytes"]
+
+
+@lru_cache(maxsize=8)
+def _sizes(root: StoredRoot, prefix: str) -> dict[str, int]:
+    return {key: said["size"] for key, said in root.objects.listed(prefix).items()}
 
 
 @contextmanager
@@ -269,13 +283,16 @@ def _bring_changed(root: StoredRoot, prefix: str) -> list[str]:
 
 
 def store_files(folder: Path, entries: Iterable[Mapping[str, Any]], *, asks: bool = True) -> None:
-    """Write an artifact's files, given by their manifest entries, into the store; with `asks`, only what it lacks."""
+    """Write an artifact's files, given by their manifest entries, into the store; with `asks`, only what it lacks.
+
+    Files that ranks wrote on other machines are there already, and may be nowhere else.
+    """
     if (root := stored_root(folder)) is None:
         return
     now = [states_now(folder, one)[0] for one in entries]
-    wanted = {root.key_of_file(folder / one["path"], one["sha256"]): folder / one["path"] for one in now}
+    wanted = {root.key_of_file(folder / one["path"], one["sha256"]): one for one in now}
     known = root.objects.listed(f"{root.key(folder)}/files") if wanted and asks else {}
-    new = [(key, path) for key, path in wanted.items() if known.get(key, {}).get("size") != path.stat().st_size]
+    new = [(key, folder / one["path"]) for key, one in wanted.items() if known.get(key, {}).get("size") != one["bytes"]]
     with ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(root.objects.put_file, [key for key, _ in new], [path for _, path in new]))
 
@@ -314,6 +331,13 @@ def store_record(folder: Path, data: bytes) -> bytes:
 
 def _files_of(record: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     return [*record["files"], *record.get("beside", ())]
+
+
+def forget_mark(mark: Path) -> None:
+    """Remove the completion mark of a rank, here and in the store, so that the rank is made again."""
+    mark.unlink(missing_ok=True)
+    if (root := stored_root(mark.parent)) is not None:
+        root.objects.remove([root.key(mark)])
 
 
 def forget_marks(folder: Path) -> None:

@@ -12,13 +12,15 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+from training.contract.artifact import SCRATCH_FOLDER
 from training.contract.files.checked import damage_of
-from training.contract.files.stored_root import store_files, store_small
+from training.contract.files.stored_root import is_only_stored, store_files, store_small
 from training.contract.files.writing import Unsealed, read_sealed, sealed_text, write_text
 from training.contract.job import Job
 from training.contract.process.lifetime import cpu_seconds_with_children
 from training.contract.running.leftovers import RANKS_FOLDER
 
+SLICES = ".slices"  # ending of files in the scratch folder of which later ranks read slices (dedup/shuffle.py)
 TOTAL_FILE = "total.json"  # beside the marks of a fan-out's ranks: how many ranks there are
 
 
@@ -56,6 +58,9 @@ def finished_rank(folder: Path, rank: int, phase: str = "") -> dict[str, Any] | 
     None means that the rank's completion mark or a file is missing or damaged. A file is not read if its size and
     time of change are those in the mark. So the end of a stage reads none of its outputs: the marks hold their
     checksums, and every later reader verifies the files that it opens.
+
+    Of a rank that another machine finished, only scratch files that later phases and the end of the stage read whole
+    are brought from the root's store. The store must have the others.
     """
     try:
         mark = read_sealed(mark_path(folder, rank, phase))
@@ -67,13 +72,32 @@ def finished_rank(folder: Path, rank: int, phase: str = "") -> dict[str, Any] | 
 
 
 def _is_damaged(path: Path, entry: Mapping[str, Any], changed_ns: int | None) -> bool:
+    is_read_whole = entry["path"].startswith(f"{SCRATCH_FOLDER}/") and not entry["path"].endswith(SLICES)
+    if not is_read_whole and is_only_stored(path, entry):
+        return False
     return bool(damage_of(path, entry, reads=not path.exists() or path.stat().st_mtime_ns != changed_ns))
+
+
+def entries_of_rank(folder: Path, rank: int, phase: str = "") -> dict[str, Mapping[str, Any]]:
+    """Return the manifest entries of the files that a rank wrote, by path; none without a readable mark."""
+    try:
+        return files_of([read_sealed(mark_path(folder, rank, phase))])
+    except (FileNotFoundError, Unsealed):
+        return {}
 
 
 def marks_in(folder: Path) -> Iterator[dict[str, Any]]:
     for path in _mark_files(folder):
         with suppress(Unsealed):  # its rank is done again
             yield read_sealed(path)
+
+
+def file_of_rank(folder: Path, name: str) -> Path:
+    """Return the path of a file that a rank of the job wrote; it is brought if only the root's store has it."""
+    path = folder / name
+    if not path.exists() and (entry := files_of(marks_in(folder)).get(name)) is not None:
+        damage_of(path, entry)
+    return path
 
 
 def files_of(marks: Iterable[Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:

@@ -339,7 +339,7 @@ def _marked(folder: Path, phase: str) -> set[int]:
 def _check_phases_before(folder: Path, phase: Phase, totals: Mapping[str, int]) -> None:
     """Raise RanksMissing unless every rank of every phase before this one has a mark.
 
-    What they wrote is brought if the root is in a store.
+    What this phase reads whole of it is brought if the root is in a store.
     """
     is_stored = stored_root(folder) is not None
     for name, total in totals.items():

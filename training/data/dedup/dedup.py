@@ -41,7 +41,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from training.contract.job import Counts, DataError, Gate, Job, Outcome, Work
-from training.contract.running.marks import finished_rank
+from training.contract.running.marks import file_of_rank, finished_rank
 from training.contract.running.phase import Phase
 from training.data.dedup import index
 from training.data.dedup.blocks import joined, packed, strings, strings_of, unpacked
@@ -565,7 +565,7 @@ def _notes(recipe: DedupRecipe, files: Sequence[Mapping[str, Any]], work: Work) 
     for file, end in enumerate(ends.tolist()):
         here = wanted[(wanted >= end - files[file]["removed"]) & (wanted < end)] - (end - files[file]["removed"])
         if len(here):
-            pairs += _pairs(work.path / files[file]["names"][1], here)
+            pairs += _pairs(file_of_rank(work.path, files[file]["names"][1]), here)
     return {"sample_pairs": pairs}
 
 

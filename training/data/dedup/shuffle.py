@@ -2,24 +2,28 @@
 
 A rank writes one file, whatever the number of its readers. The file holds the slices one after the other, each followed
 by a checksum over its bytes and over which slice it is, and ends with a table of their places. So a reader opens and
-checks its own slices only, and a file that belongs to another job, rank or slice is noticed. The checksum is XXH3: it
-finds damage as SHA-256 does, ten times as fast, and nobody but the job itself writes these files.
+checks its own slices only, and a file that belongs to another job, rank or slice is noticed. Of a file that the root's
+store alone has, nothing but the table and these slices is brought. The checksum is XXH3: it finds damage as SHA-256
+does, ten times as fast, and nobody but the job itself writes these files.
 """
 
 from __future__ import annotations
 
 import os
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
 import xxhash
 
+from training.contract.artifact import SCRATCH_FOLDER
+from training.contract.files.stored_ranges import StoredStream, stored_stream
+from training.contract.files.stored_root import forget_mark
 from training.contract.files.writing import written
 from training.contract.job import Job, Work
-from training.contract.running.phase import RANKS_FOLDER
+from training.contract.running.marks import SLICES, entries_of_rank, mark_path
 
 _NUMBER = struct.Struct("<Q")
 _PLACE = struct.Struct("<QQ")  # first byte and number of bytes of a slice
@@ -80,7 +84,7 @@ def name_of(phase: str, rank: int) -> str:
 
     It is the form for `files` in the rank's result.
     """
-    return f"scratch/{phase}/{rank:05d}.slices"
+    return f"{SCRATCH_FOLDER}/{phase}/{rank:05d}{SLICES}"
 
 
 def read_slice(job: Job, work: Work, phase: str, rank: int, number: int, what: str = "") -> bytes:
@@ -89,16 +93,26 @@ def read_slice(job: Job, work: Work, phase: str, rank: int, number: int, what: s
     If the slice is damaged or missing, remove the mark of that rank, so that it is made again, and raise SliceDamaged.
     """
     path = _path(work, phase, rank)
-    data = b""
-    with suppress(OSError, struct.error), open(path, "rb") as stream:
-        data = _slice(stream, number)
+    entry = None if path.exists() else entries_of_rank(work.path, rank, phase).get(name_of(phase, rank))
+    data = _slice_at(path, entry, number)
     if not _is_sound(data, what or _what(job, phase, rank), number):
-        Path(job.output, RANKS_FOLDER, phase, f"{rank:05d}.json").unlink(missing_ok=True)
+        forget_mark(mark_path(Path(job.output), rank, phase))
         raise SliceDamaged(
             f"{path}: slice {number}, which rank {rank} of the phase {phase} wrote, is damaged or missing;"
             " run again, which makes that rank anew"
         )
     return data[:-_CHECKSUM_BYTES]
+
+
+def _slice_at(path: Path, entry: Mapping[str, Any] | None, number: int) -> bytes:
+    """Return a slice of a file here, or of one of this entry in the root's store; nothing if it cannot be read."""
+    if entry is not None and (there := stored_stream(path, entry)) is not None:
+        with suppress(FileNotFoundError, struct.error):
+            return _slice(there, number)
+        return b""
+    with suppress(OSError, struct.error), open(path, "rb") as stream:
+        return _slice(stream, number)
+    return b""
 
 
 class SliceFile:
@@ -139,7 +153,7 @@ def _is_sound(data: bytes, what: str, number: int) -> bool:
     return found.digest() == data[-_CHECKSUM_BYTES:]
 
 
-def _slice(stream: IO[bytes], number: int) -> bytes:
+def _slice(stream: IO[bytes] | StoredStream, number: int) -> bytes:
     """Return a slice followed by its checksum, or nothing if the file has no such slice."""
     total, end = _num_slices(stream)
     if number >= total:
@@ -152,7 +166,7 @@ def _slice(stream: IO[bytes], number: int) -> bytes:
     return stream.read(size + _CHECKSUM_BYTES)
 
 
-def _num_slices(stream: IO[bytes]) -> tuple[int, int]:
+def _num_slices(stream: IO[bytes] | StoredStream) -> tuple[int, int]:
     """Return the number of slices in a file, 0 if it is too short for the list of their places, and where this ends."""
     end = stream.seek(-_NUMBER.size, os.SEEK_END)
     (total,) = _NUMBER.unpack(stream.read())

@@ -30,6 +30,7 @@ import xxhash
 
 from training.contract.artifact import written
 from training.contract.job import Counts, Job, Outcome, Share, Work
+from training.contract.running.marks import files_of, marks_in
 from training.data.dedup.settings import DedupRecipe
 from training.data.documents import count_documents, document_files, open_documents, shares_of, utf8_of
 from training.data.urls import key_of, page_entry
@@ -86,13 +87,14 @@ def finish(job: Job, work: Work, ranks: list[dict[str, Any]]) -> Outcome:
     counts = Counts.total([rank["counts"] for rank in ranks])
     documents = counts.kept
     files = tuple(name for rank in ranks for name in rank["files"])
+    entries = files_of(marks_in(work.path))
     return Outcome(
         files=files,
         counts=counts,
         metrics={
             "documents": documents,
             "distinct_ngrams_per_document": sum(rank["ngrams"] for rank in ranks) / max(documents, 1),
-            "bytes_per_document": sum((work.path / name).stat().st_size for name in files) / max(documents, 1),
+            "bytes_per_document": sum(entries[name]["bytes"] for name in files) / max(documents, 1),
         },
     )
 

@@ -136,13 +136,13 @@ def test_what_does_not_pass_is_one_sentence(store, fault, error, num_requests):
 @pytest.mark.parametrize(
     ("fault", "way_out"),
     [
-        ("ExpiredToken", "renew the credentials"),
-        ("InvalidToken", "renew the credentials"),
-        ("AccessDenied", "give the user of AWS_ACCESS_KEY_ID or AWS_PROFILE the right"),
+        ("ExpiredToken", "renew the credentials of AWS_ACCESS_KEY_ID or AWS_PROFILE"),
+        ("InvalidToken", "renew the credentials of AWS_ACCESS_KEY_ID or AWS_PROFILE"),
+        ("AccessDenied", "give the user of AWS_ACCESS_KEY_ID or AWS_PROFILE the right.*, or renew"),
         ("NoSuchBucket", "there is no bucket bucket: make it"),
-        ("RequestTimeTooSkewed", "set this machine's clock"),
+        ("RequestTimeTooSkewed", "RequestTimeTooSkewed.*set this machine's clock"),
         ("AuthorizationHeaderMalformed", "set AWS_DEFAULT_REGION"),
-        ("PermanentRedirect", "set AWS_DEFAULT_REGION"),
+        ("PermanentRedirect", "does not say where to.*set AWS_DEFAULT_REGION .* or AWS_ENDPOINT_URL"),
         ("SignatureDoesNotMatch", "set AWS_ACCESS_KEY_ID"),
     ],
 )
@@ -272,9 +272,23 @@ def test_ranks_that_one_machine_finished_another_one_commits(store, tmp_path):
         run_job(jobs[0], stages, ranks="0,2")
         run_job(jobs[1], stages)
     assert (tmp_path / "log").read_text().split() == ["0", "2", "1"]
+    assert [path.name for path in there.glob("*.txt")] == ["1.txt"], "what no stage reads is not brought to commit it"
     made = artifact.find(here)
     assert made is not None and [one["path"] for one in made.record["files"]] == ["0.txt", "1.txt", "2.txt"]
     assert artifact.problems_of(made) == [] and not [key for key in store.objects if "/ranks/" in key]
+
+
+def test_a_rank_whose_file_the_store_lost_is_made_again(store, tmp_path):
+    here, there = machine(store, tmp_path / "here"), machine(store, tmp_path / "there")
+    with importable(tmp_path / "modules", "stored_stage", STAGE):
+        stages = {"toy": Stage(name="toy", version="1", module="stored_stage", in_ranks=True)}
+        jobs = [job_by_hand("toy", folder, {"log": str(tmp_path / "log")}, ()) for folder in (here, there)]
+        run_job(jobs[0], stages, ranks="0,1,2")
+        lost = hashlib.sha256(b"rank 1").hexdigest()
+        del store.objects[f"bucket/root/{PLACE}/files/{lost}"]
+        run_job(jobs[1], stages)
+    assert (tmp_path / "log").read_text().split() == ["0", "1", "2", "1"]
+    assert artifact.find(here) is not None and f"bucket/root/{PLACE}/files/{lost}" in store.objects
 
 
 def test_a_plain_folder_asks_for_no_store_in_every_artifact_and_minds_no_file_of_that_name(tmp_path, monkeypatch):
