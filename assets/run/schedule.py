@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, cast
 from assets.materialize.events import Listener
 from assets.run.result import Ended
 from assets.state.cell import Cell, Comparison
-from assets.state.chain import CHAIN, trains
+from assets.state.chain import CHAIN, partitions_of, trains
 from training.contract.process.exit_codes import FAILED
 
 if TYPE_CHECKING:
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 class Schedule:
     """The cells that a run has not made yet, in groups that can be executed now.
 
-    With `at_once` 1, a group is as large as possible: cells of one partition whose inputs are made or in the group.
+    With `at_once` 1, a group is as large as possible: cells of one partition whose inputs are made or in the group. All
+    its assets have the same partitions, as a run of Dagster asks: `step_scores` has more than one of the `kept_steps`.
     With more, each group is one cell, so that as many as possible go on side by side, of them at most `trainings`
     trainings. `left_in` returns the cells that a comparison shows as not made, inputs first. When nothing is left, the
     assets in `again` are made once, although they are made.
@@ -83,9 +84,14 @@ def _largest_group(comparison: Comparison, left: list[Cell]) -> list[Cell]:
     group: list[Cell] = []
     inside: set[tuple[str, str]] = set()
     undone = {cell.key for cell in comparison.to_do()}
+
+    def fits(cell: Cell) -> bool:
+        of = [set(partitions_of(CHAIN[one.asset], comparison.recipe)) for one in (cell, group[0])]
+        return cell.partition == group[0].partition and of[0] == of[1]
+
     for cell in left:
         ready = all(key in inside or key not in undone for key in cell.waits_for)
-        if ready and comparison.refused_by(cell) is None and (not group or cell.partition == group[0].partition):
+        if ready and comparison.refused_by(cell) is None and (not group or fits(cell)):
             group.append(cell)
             inside.add(cell.key)
     return group

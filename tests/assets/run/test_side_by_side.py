@@ -29,6 +29,7 @@ from resources import notify
 from resources.compute.base import HANDLE_FILE
 from training.contract import artifact
 from training.contract.process.lifetime import start_of
+from training.contract.records import varied
 from training.contract.running.lease import Lease
 
 pytestmark = pytest.mark.usefixtures("without_writer")
@@ -156,3 +157,15 @@ def test_only_so_many_trainings_as_the_pool_allows_go_on_at_once(tmp_path):
     assert next_one(1, *training) == []
     assert next_one(1, *training, data) == [data]
     assert next_one(2, *training, data) == [training[1]]
+
+
+@pytest.mark.parametrize(("later", "expected"), [((), ["kept_steps", "step_scores"]), ((2,), ["kept_steps"])])
+def test_a_group_has_only_assets_with_the_same_partitions(tmp_path, later, expected):
+    """With kept steps of two trainings, `step_scores` has partitions that `kept_steps` has not."""
+    keeps = {"pretrain": {"keep": {"steps": (3,)}}, "align": {"keep": {"steps": later}}}
+    comparison = compare(varied(load_recipe("kitchen"), keeps), tmp_path)
+    cells = [replace(cell, inputs=(), guards=()) for cell in comparison.cells.values()]
+    left = [cell for cell in cells if cell.partition == "kitchen@step-3"]
+    assert [cell.asset for cell in left] == ["kept_steps", "step_scores"]
+    schedule = Schedule(look=lambda: comparison, left_in=lambda seen: left)
+    assert [cell.asset for cell in schedule.next_group([])] == expected
