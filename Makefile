@@ -192,7 +192,7 @@ s3: env $(OTHERS)/s3/.stamp ## keep a root in stores: moto, Ceph, Azurite, Googl
 kubernetes: export PEDIGREE_TEST_KUBECONFIG = $(KUBECONFIG)
 kubernetes: env ## run jobs and the chain on a Kubernetes API server, KUBECONFIG=FILE or ADDRESS; ARGS= goes to pytest
 	$(BIN)/python -m tests.cluster.minikubernetes
-	$(BIN)/python -m pytest -q --durations 15 tests/cluster/test_jobs_on_kubernetes.py $(ARGS)
+	$(BIN)/python -m pytest -q --durations 15 tests/cluster/test_jobs_on_kubernetes.py tests/cluster/test_chain_on_kubernetes.py $(ARGS)
 
 # The same, with Dagster's command `dg` beside them.
 $(OTHERS)/dg/.stamp: $(STAMP)

@@ -36,12 +36,14 @@ def run_rank(job, work, rank):
         struck = Path(job.settings.get("signs", work.path.parent), f"fault-{number}")
         if where == rank and not struck.exists():
             struck.touch()
-            strike(how, rank)
+            strike(how, rank, struck)
     with open(work.path / f"{rank}.txt", "a") as stream:  # made twice, a rank stands there twice
         stream.write(f"rank {rank}\\n")
     return {"files": [f"{rank}.txt"]}
 
-def strike(how, rank):
+def strike(how, rank, sign):
+    if how == "fill":
+        sign.write_bytes(bytes(8 << 20))
     if how == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "memory":

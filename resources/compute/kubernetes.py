@@ -383,7 +383,7 @@ def _script(task: Task, name: str, command: str, pods: int | None) -> str:
     """The shell script of a pod: it names the attempt, writes into the log on the root, and runs the command.
 
     The kernel keeps SIGTERM from the first process of a container, unless it listens. So that is the shell, which hands
-    the signal on.
+    the signal on. What it cannot write into the log, it says at the pod's own output, which the status repeats.
 
     All pods of a training over several nodes are one attempt; a fan-out's are told apart by their index.
     """
@@ -394,14 +394,15 @@ def _script(task: Task, name: str, command: str, pods: int | None) -> str:
     advice = "mount the claim with the root there (parts.kubernetes.claims in the profile)"
     if task.node_folder is not None:
         make, advice = f"mkdir -p {folder} && ", "change node_cache in the profile"
+    full = f'echo "$NODE cannot write into "{folder}": no space is left; free some and run again" >&3'
     lines = [
         f'{make}cd {folder} && [ -w . ] || {{ echo "$NODE cannot write into "{folder}": {advice}" >&2; exit 2; }}',
-        f'exec >>"{log}" 2>&1',
+        f'exec 3>&2 >>"{log}" 2>&1',
         "cd /",
         f'export PEDIGREE_ATTEMPT="{attempt}.$((${{FAILED:-0}} + ${{IGNORED:-0}}))"',
-        f'echo "{ATTEMPT_MARK}$PEDIGREE_ATTEMPT on $NODE, $(date -Is)"',
+        f'echo "{ATTEMPT_MARK}$PEDIGREE_ATTEMPT on $NODE, $(date -Is)" || {{ {full}; exit 1; }}',
         """trap 'again=1; kill -TERM "$!" 2>/dev/null' TERM""",
-        f"{command} &",
+        f"{command} 3>&- &",
         waited("$!"),
         'exit "$code"',
     ]

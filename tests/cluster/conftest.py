@@ -1,4 +1,4 @@
-"""One real Slurm for all tests of this folder, started when the first of them asks for it."""
+"""One real Slurm, and one namespace of a Kubernetes cluster, for all tests of this folder that ask for them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.cluster import minislurm
+from tests.cluster import minikubernetes, minislurm
+from tests.cluster.minikubernetes import MiniKubernetes
 from tests.cluster.minislurm import MiniSlurm
 from tests.small_kitchen import first, root, shared, untouched  # noqa: F401
 
@@ -67,3 +68,24 @@ def apart() -> Iterator[MiniSlurm]:
             patch.setenv(name, value)
         patch.setenv("PEDIGREE_CACHE", str(cluster.folder / "here"))
         yield cluster
+
+
+@pytest.fixture(scope="session")
+def _nodes() -> Iterator[MiniKubernetes]:
+    if lacking := minikubernetes.missing():
+        pytest.skip(f"no Kubernetes here: {lacking}")
+    cluster = MiniKubernetes(Path(tempfile.mkdtemp(prefix="mk-")))
+    try:
+        cluster.start()
+        yield cluster
+    finally:
+        cluster.stop()
+        shutil.rmtree(cluster.folder)
+
+
+@pytest.fixture
+def kubernetes(_nodes: MiniKubernetes, monkeypatch: pytest.MonkeyPatch) -> MiniKubernetes:
+    """The cluster, which this process's `kubectl` now talks to."""
+    for name, value in _nodes.variables.items():
+        monkeypatch.setenv(name, value)
+    return _nodes

@@ -4,6 +4,7 @@ It registers the node, renews its lease and runs the pods that are bound to it. 
 pods that it has room for. There is one image, the files of this machine; any other cannot be pulled. A container has
 process, host-name and mount namespaces of its own. It sees volumes of claims as the folders of their volumes
 (`hostPath`), all other volumes as empty folders in memory, and the names that the endpoints of a service give to pods.
+One folder of this machine is hidden from it: in its place is an empty one.
 
 A pod has one container, without probes and without a limit of memory, and `kubectl logs` gets no answer.
 """
@@ -38,6 +39,7 @@ LEASES = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 TAIL = 2048  # bytes of a container's output that its status repeats
 OVERDUE = {"reason": "DeadlineExceeded", "message": "Pod was active on the node longer than the specified deadline"}
 GONE = {"exitCode": 137, "reason": "ContainerStatusUnknown", "message": "The container could not be located"}
+IMAGE_VARIABLES = ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH", "PYTHONPATH")
 MERGE = "application/strategic-merge-patch+json"
 
 
@@ -112,9 +114,11 @@ class Container:
 class Node:
     """A node and its containers."""
 
-    def __init__(self, name: str, api: Api, *, group: str, folder: Path, number: int, cpus: int, image: str) -> None:
+    def __init__(
+        self, name: str, api: Api, *, group: str, folder: Path, number: int, cpus: int, image: str, hidden: Path
+    ) -> None:
         self.name, self.api, self.group, self.folder, self.image = name, api, group, folder, image
-        self.number, self.cpus = number, cpus
+        self.number, self.cpus, self.hidden = number, cpus, hidden
         self.containers: dict[str, Container] = {}
         self._pods_had, self._signed = 0, 0.0
 
@@ -230,7 +234,7 @@ class Node:
     def _mounts(self, pod: Thing, hosts: Path) -> list[str]:
         """The commands that mount a pod's volumes."""
         volumes = {one["name"]: one for one in pod["spec"].get("volumes", ())}
-        lines = [f"mount --bind {hosts} /etc/hosts"]
+        lines = [f"mount --bind {hosts} /etc/hosts", f"mount -t tmpfs none {shlex.quote(str(self.hidden))}"]
         for mount in pod["spec"]["containers"][0].get("volumeMounts", ()):
             place = shlex.quote(mount["mountPath"])
             claim = volumes[mount["name"]].get("persistentVolumeClaim")
@@ -246,7 +250,7 @@ class Node:
 
     def _environment(self, pod: Thing, container: Thing) -> dict[str, str]:
         """The variables of a container: those of the image, of secrets, and of its own."""
-        given = {name: os.environ[name] for name in ("PATH", "HOME", "LANG", "LD_LIBRARY_PATH") if name in os.environ}
+        given = {name: os.environ[name] for name in IMAGE_VARIABLES if name in os.environ}
         namespace = pod["metadata"]["namespace"]
         for source in container.get("envFrom", ()):
             secret = self.api.ask("GET", f"/api/v1/namespaces/{namespace}/secrets/{source['secretRef']['name']}")
@@ -404,6 +408,7 @@ def main() -> None:
     parser.add_argument("--number", type=int, required=True)
     parser.add_argument("--cpus", type=int, required=True)
     parser.add_argument("--image", required=True)
+    parser.add_argument("--hidden", type=Path, required=True)
     given = parser.parse_args()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     options = {name: value for name, value in vars(given).items() if name not in ("name", "socket")}

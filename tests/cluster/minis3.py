@@ -73,14 +73,22 @@ class MiniS3:
             def log_message(self, *_: object) -> None:
                 """Say nothing on standard error."""
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-        self._server.daemon_threads = True
-        self.endpoint = f"http://127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True).start()
+        self._handler, self._servers = Handler, list[ThreadingHTTPServer]()
+        self.port = self.listen()
+        self.endpoint = f"http://127.0.0.1:{self.port}"
+
+    def listen(self, port: int = 0) -> int:
+        """Listen at a port of this thread's network, 0: at a free one; return its number."""
+        server = ThreadingHTTPServer(("127.0.0.1", port), self._handler)
+        server.daemon_threads = True
+        self._servers.append(server)
+        threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True).start()
+        return server.server_address[1]
 
     def stop(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        for server in self._servers:
+            server.shutdown()
+            server.server_close()
 
     def counted(self) -> Counter[str]:
         """Return how many requests there were, by method."""

@@ -1,44 +1,34 @@
-"""Jobs and the chain on a real Kubernetes API server with its controllers (`make kubernetes`), and what ends them."""
+"""Jobs on a real Kubernetes API server with its controllers (`make kubernetes`), and what ends them."""
 
 from __future__ import annotations
 
 import json
 import os
 import re
-import shutil
 import signal
 import tempfile
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 import yaml
 
+from assets.answers.doctor.schedulers import look_at_schedulers
+from assets.materialize.causes import StageFailed
 from resources.compute.base import Handle, NotSubmitted, Status, Task
 from resources.compute.kubernetes import JOB_FILE, KubernetesBackend, KubernetesSettings
 from resources.compute.size import Size
-from tests.cluster import minikubernetes
-from tests.cluster.minikubernetes import MiniKubernetes
-from tests.small_kitchen import pedigree
+from resources.profile import load_profile
+from tests.cluster.minikubernetes import SMALL_CLAIM_MB, MiniKubernetes, processes_of
+from tests.toys import made_of, toy_task
+from training.contract.artifact import Artifact
 
 pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.timeout(1800)]
 
 ROLE = Path(__file__).parents[2] / "examples" / "kubernetes" / "role.yaml"
 WAITS = "import time; time.sleep(600)"
-
-
-@pytest.fixture(scope="module")
-def kubernetes() -> Iterator[MiniKubernetes]:
-    if lacking := minikubernetes.missing():
-        pytest.skip(f"no Kubernetes here: {lacking}")
-    cluster = MiniKubernetes(Path(tempfile.mkdtemp(prefix="mk-")))
-    try:
-        cluster.start()
-        yield cluster
-    finally:
-        cluster.stop()
-        shutil.rmtree(cluster.folder)
 
 
 class Jobs:
@@ -80,34 +70,46 @@ class Jobs:
     def ended(self, handle: Handle, *, seconds: float = 120.0) -> Status:
         return self.until(handle, lambda status: status.is_over, seconds=seconds)
 
+    def take(self, handle: Handle) -> None:
+        """Let a job go, as its queue does."""
+        named = f"--namespace={self.cluster.namespace}"
+        self.cluster.call("patch", "job", handle.id, named, "-p", '{"spec": {"suspend": false}}')
+
     def pods(self, handle: Handle) -> list[dict]:
         return [one for one in self.cluster.pods() if one["metadata"]["labels"]["pedigree/submission"] == handle.id]
 
 
 @pytest.fixture
-def jobs(kubernetes: MiniKubernetes, monkeypatch: pytest.MonkeyPatch) -> Jobs:
-    for name, value in kubernetes.variables.items():
-        monkeypatch.setenv(name, value)
+def jobs(kubernetes: MiniKubernetes) -> Jobs:
     return Jobs(kubernetes)
+
+
+QUEUES = "kueue.x-k8s.io"
+
+
+@pytest.fixture
+def queues(kubernetes: MiniKubernetes) -> Iterator[None]:
+    """The definitions of Kueue's objects, without Kueue; a cluster with Kueue has objects of its own."""
+    kinds = {"LocalQueue": "localqueues", "Workload": "workloads"}
+    with suppress(AssertionError):
+        kubernetes.get(f"/apis/{QUEUES}")
+        pytest.skip("Kueue is here")
+    schema = {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": True}}
+    version = {"name": "v1beta2", "served": True, "storage": True, "schema": schema}
+    for kind, plural in kinds.items():
+        names = {"kind": kind, "plural": plural, "singular": kind.lower()}
+        spec = {"group": QUEUES, "scope": "Namespaced", "names": names, "versions": [version]}
+        kubernetes.create("apiextensions.k8s.io/v1", "CustomResourceDefinition", f"{plural}.{QUEUES}", spec=spec)
+        kubernetes.call("wait", "--for=condition=Established", f"crd/{plural}.{QUEUES}", "--timeout=30s")
+    yield
+    for plural in kinds.values():
+        kubernetes.call("delete", "crd", f"{plural}.{QUEUES}")
 
 
 def once(then: str, folder: Path, first: str = "sys.exit(75)") -> str:
     """A program that does something in its first attempt, and something else in the next."""
     seen = repr(str(folder / "seen"))
     return f"import os, sys, time\nif not os.path.exists({seen}):\n open({seen}, 'w'); {first}\n{then}"
-
-
-def processes_of(place: Path) -> list[int]:
-    """The processes of containers whose command lines name a place; the namespaces around them are no such."""
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if b"python" in words[0] and any(str(place).encode() in word for word in words):
-            found.append(int(entry.name))
-    return found
 
 
 @pytest.mark.parametrize(
@@ -158,21 +160,15 @@ def test_a_pod_that_loses_its_node_goes_on_on_another_and_nothing_is_counted(job
     node = jobs.running(handle).reason
     jobs.cluster.wait_until((jobs.folder / "seen").exists, "its program runs")
     (pod,) = jobs.pods(handle)
-    name, namespace = pod["metadata"]["name"], jobs.cluster.namespace
     if way == "evicted":
-        asked = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": namespace}}
-        place = f"/api/v1/namespaces/{namespace}/pods/{name}/eviction"
-        jobs.cluster.call("create", "--raw", place, "-f", "-", given=json.dumps(asked))
+        jobs.cluster.evict(pod["metadata"]["name"])
     else:
-        options = ("--force", "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=50s", "--grace-period=3")
-        jobs.cluster.call("drain", node, *options)
+        jobs.cluster.drain(node)
     status = jobs.ended(handle)
     second = status.allocations[-1]  # the first pod may be gone with its object
     assert (status.state, second.attempt, second.cause) == ("succeeded", f"{handle.id}.1", "completed")
     assert jobs.backend.log_tail(handle.folder, 5) == "went on"
-    if way == "drained":
-        assert second.names != node
-        jobs.cluster.call("uncordon", node)
+    assert way == "evicted" or second.names != node
 
 
 @pytest.mark.parametrize(
@@ -206,6 +202,67 @@ def test_a_claim_that_is_not_there_is_said(jobs: Jobs):
     jobs.backend.cancel(handle)
 
 
+def test_a_claim_that_is_full_is_said_and_the_next_run_goes_on(jobs: Jobs):
+    folder = Path(tempfile.mkdtemp(dir=jobs.cluster.small))
+    size = Size(backend="kubernetes", workers=1, hours=0.1, retries=0)
+    task = toy_task(folder, ranks=2, faults=[(1, "fill")], size=size)
+    refused, said = made_of(task, jobs.backend)
+    assert isinstance(refused, StageFailed) and "disk full while writing" in str(refused), (refused, said)
+    (sign,) = folder.rglob("fault-0")
+    sign.write_bytes(b"")
+    made, said = made_of(task, jobs.backend)
+    assert isinstance(made, Artifact), (made, said)
+
+
+def test_a_claim_that_became_full_before_the_pod_began_is_said(jobs: Jobs):
+    jobs.folder = Path(tempfile.mkdtemp(dir=jobs.cluster.small))
+    jobs.backend = jobs.backend_with(queue="team")
+    handle = jobs.submit("pass")
+    filler = jobs.cluster.small / "filler"
+    with suppress(OSError):
+        filler.write_bytes(bytes(SMALL_CLAIM_MB << 20))
+    jobs.take(handle)
+    status = jobs.ended(handle)
+    filler.unlink()
+    assert (status.state, status.exit_code) == ("failed", 1) and "no space is left" in status.reason
+
+
+def test_a_pod_that_another_one_displaces_by_priority_goes_on_after_it(jobs: Jobs):
+    cluster, name = jobs.cluster, f"{jobs.cluster.namespace}-high"
+    cluster.needs_scheduler()
+    cluster.create("scheduling.k8s.io/v1", "PriorityClass", name, value=1000)
+    try:
+        low = jobs.submit(once("print('went on')", jobs.folder, "time.sleep(600)"), size={"workers": 2}, name="low")
+        node = jobs.running(low).reason
+        jobs.backend = jobs.backend_with(
+            pod={"priorityClassName": name, "nodeSelector": {"kubernetes.io/hostname": node}}
+        )
+        high = jobs.submit("pass", size={"workers": 2}, name="high")
+        assert "preempted: a pod of higher priority" in jobs.until(low, lambda one: one.was_preempted).reason
+        assert jobs.ended(high).state == "succeeded"
+        status = jobs.ended(low)
+        assert (status.state, status.allocations[-1].attempt) == ("succeeded", f"{low.id}.1")
+    finally:
+        cluster.call("delete", "priorityclass", name)
+
+
+def test_the_pod_of_a_node_that_dies_goes_on_when_the_node_is_removed(jobs: Jobs):
+    """The cluster taints a node that gives no sign for 40 s (50 s from Kubernetes 1.32 on)."""
+    cluster = jobs.cluster
+    handle = jobs.submit(once("print('went on')", jobs.folder, "time.sleep(600)"))
+    node = jobs.running(handle).reason
+    cluster.wait_until((jobs.folder / "seen").exists, "its program runs")
+    cluster.fail(node)
+    cluster.wait_until(lambda: not cluster.is_ready(node), "the cluster knows")
+    assert jobs.backend.poll(handle).state == "running"
+    cluster.call("delete", "node", node)
+    status = jobs.ended(handle, seconds=300)
+    assert (status.state, status.allocations[-1].attempt) == ("succeeded", f"{handle.id}.1")
+    assert status.allocations[-1].names != node
+    cluster.revive(node)
+    cluster.wait_until(lambda: cluster.is_ready(node), "the node is back")
+
+
 def test_a_cancelled_job_ends_its_process_and_is_told_from_a_deleted_one(jobs: Jobs):
     mine, others = (jobs.submit(f"'{jobs.folder}'; {WAITS}", name=name) for name in "ab")
     for handle in (mine, others):
@@ -225,10 +282,43 @@ def test_a_queued_job_waits_until_it_is_taken(jobs: Jobs):
     place = f"/apis/batch/v1/namespaces/{jobs.cluster.namespace}/jobs/{handle.id}"
     labels = jobs.cluster.get(place)["metadata"]["labels"]
     assert labels["kueue.x-k8s.io/queue-name"] == "team"
-    jobs.cluster.call(
-        "patch", "job", handle.id, f"--namespace={jobs.cluster.namespace}", "-p", '{"spec": {"suspend": false}}'
-    )
+    jobs.take(handle)
     assert jobs.ended(handle).state == "succeeded"
+
+
+@pytest.mark.parametrize(
+    ("reason", "said"),
+    [
+        ("Suspended", "`parts.kubernetes.queue`"),
+        ("ExceedsMaxQuota", "`workers`"),
+        ("WaitingForQuota", "holds it"),
+    ],
+)
+def test_a_queue_says_why_it_takes_no_job(jobs: Jobs, queues: None, reason, said):
+    """The objects are Kueue's, and what its controller would write into them is written here."""
+    cluster = jobs.cluster
+    jobs.backend = jobs.backend_with(queue="team")
+    handle = jobs.submit("pass")
+    uid = cluster.get(f"/apis/batch/v1/namespaces/{cluster.namespace}/jobs/{handle.id}")["metadata"]["uid"]
+    why = {"type": "QuotaReserved", "status": "False", "reason": reason, "message": "as it says"}
+    told = {"metadata": {"name": handle.id, "labels": {"kueue.x-k8s.io/job-uid": uid}}, "status": {"conditions": [why]}}
+    cluster.add({"apiVersion": f"{QUEUES}/v1beta2", "kind": "Workload", **told})
+    status = jobs.backend.poll(handle)
+    assert f"{reason}: as it says" in status.reason and said in status.reason
+    assert (status.state, status.is_stuck) == ("pending", reason != "WaitingForQuota")
+    jobs.backend.cancel(handle)
+
+
+def test_a_closed_queue_is_found_before_a_job_is_submitted(jobs: Jobs, queues: None, tmp_path):
+    cluster = jobs.cluster
+    for name, state in (("open", "True"), ("closed", "False")):
+        status = {"conditions": [{"type": "Active", "status": state, "reason": "Held", "message": "it is stopped"}]}
+        cluster.create(f"{QUEUES}/v1beta2", "LocalQueue", name, status=status)
+        profile = cluster.write_profile(tmp_path / f"{name}.yaml", parts={"kubernetes": cluster.settings(queue=name)})
+        found = look_at_schedulers(load_profile(str(profile)), cluster.root)
+        (one,) = [one for one in found if one.what == "queue"]
+        assert one.state == {"True": "ok", "False": "problem"}[state]
+        assert state == "True" or "it is stopped" in one.found
 
 
 def test_two_submissions_are_one_job_and_an_interrupted_one_goes_on_with_its_job(jobs: Jobs):
@@ -268,7 +358,7 @@ def test_a_user_without_rights_and_an_expired_token_lose_no_job(jobs: Jobs, monk
     config = yaml.safe_load(cluster.config.read_text())
 
     def log_in() -> None:
-        cluster.call("create", named, "-f", "-", given=json.dumps(account))
+        cluster.add(account)
         token = cluster.call("create", "token", "pedigree", named).strip()
         users = [{**config["users"][0], "user": {"token": token}}]
         (tmp_path / "kubeconfig").write_text(yaml.safe_dump({**config, "users": users}))
@@ -279,7 +369,7 @@ def test_a_user_without_rights_and_an_expired_token_lose_no_job(jobs: Jobs, monk
         with pytest.raises(NotSubmitted, match="ask for the rights"):
             jobs.submit("pass")
         for one in rights:
-            cluster.call("create", named, "-f", "-", given=json.dumps(one))
+            cluster.add(one)
         handle = jobs.submit(f"'{jobs.folder}'; {WAITS}")
         jobs.running(handle)
         cluster.call("delete", "serviceaccount", "pedigree", named)
@@ -313,21 +403,3 @@ def test_a_training_meets_by_its_service_and_ends_with_its_first_lost_pod(jobs: 
     jobs.cluster.call("delete", "job", handle.id, named)
     services = f"/api/v1/namespaces/{jobs.cluster.namespace}/services"
     jobs.cluster.wait_until(lambda: not jobs.cluster.get(services)["items"], "its service goes with it")
-
-
-def test_the_chain_runs_there_by_changing_the_profile_alone(kubernetes: MiniKubernetes, jobs: Jobs, tmp_path, request):
-    profile = kubernetes.write_profile(
-        tmp_path / "cluster.yaml",
-        partitions_at_once=2,
-        stages={"extracted_documents": {"nodes": 2}},
-    )
-    there = pedigree(
-        "run", "kitchen-small", "--until", "training_plan", "--profile", str(profile), root=kubernetes.root / "runs"
-    )
-    assert there.code == 0, there.errors
-    here = request.getfixturevalue("first").answer
-    made = {
-        (asset, part): one["digest"] for asset, cells in there.answer["assets"].items() for part, one in cells.items()
-    }
-    wanted = {(asset, part): one["digest"] for asset, cells in here["assets"].items() for part, one in cells.items()}
-    assert made == {cell: wanted[cell] for cell in made} and ("training_plan", "kitchen-small") in made

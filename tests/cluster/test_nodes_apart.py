@@ -25,7 +25,7 @@ from resources.tracking.reports import FLUSH_SECONDS, Tracking
 from tests.cluster.minis3 import MiniS3
 from tests.cluster.minislurm import MiniSlurm
 from tests.cluster.store_servers import KEY, SECRET
-from tests.small_kitchen import pedigree
+from tests.small_kitchen import Ran, pedigree
 from tests.toys import made_of, toy_task
 from training.contract.artifact import Artifact, find
 from training.contract.files.objects import Objects
@@ -154,8 +154,7 @@ def put_into_store(root: Path, objects: Objects, without: Sequence[str]) -> None
 @pytest.mark.parametrize("again", [("extracted_documents",), ("token_shards", "training_plan", "base_model")])
 def test_stages_have_the_digests_of_a_folder(apart: MiniSlurm, server: MiniS3, first, untouched, again):
     """A fan-out, jobs of one node, and a training: of its bytes, if its numerics are those of the folder's."""
-    assert first.code == 0, first.errors
-    root, until = f"s3://bucket/{again[-1]}", again[-1]
+    root = f"s3://bucket/{again[-1]}"
     put_into_store(untouched, Objects(root, server.endpoint), (*again, *descendants("base_model")))
     size = {"backend": "slurm", "workers": 1, "threads": 1, "memory_gb": 2, "hours": 0.5}
     whole = {"workers": None, "threads": None, "memory_gb": None}
@@ -165,16 +164,22 @@ def test_stages_have_the_digests_of_a_folder(apart: MiniSlurm, server: MiniS3, f
         stages={"extracted_documents": {"nodes": 2}, "base_model": whole},
         parts={"slurm": {"partition": "main", "poll_seconds": 0.2, "environment": ["SLURM_CONF", *SECRETS]}},
     )
-    made = pedigree("run", "kitchen-small", "--until", until, "--profile", str(profile), root=root)
+    check_digests(first, again, root, profile)
+    assert not list((apart.folder / "there").iterdir())
+
+
+def check_digests(first: Ran, again: tuple[str, ...], root: str, profile: Path) -> None:
+    """Make assets of a root in a store by a profile, and compare their digests with those of a folder."""
+    assert first.code == 0, first.errors
+    made = pedigree("run", "kitchen-small", "--until", again[-1], "--profile", str(profile), root=root)
     assert made.code == 0, made.errors
-    place = Path(next(iter(made.answer["assets"][until].values()))["uri"]).parents[1]
+    place = Path(next(iter(made.answer["assets"][again[-1]].values()))["uri"]).parents[1]
     Tracking("", place, in_background=False).flush(FLUSH_SECONDS)  # into a folder that goes with the cluster
     new = {(asset, key) for asset, some in made.answer["assets"].items() for key in some if not some[key]["reused"]}
     assert {asset for asset, _ in new} == {*again}
     for asset, key in new:
         there, here = (one.answer["assets"][asset][key] for one in (made, first))
         assert there["digest"] == here["digest"] or numerics_of(there) != numerics_of(here), asset
-    assert not list((apart.folder / "there").iterdir())
 
 
 def numerics_of(told: dict[str, Any]) -> Any:

@@ -42,7 +42,7 @@ def script(manifest: dict) -> str:
 def command(manifest: dict) -> str:
     """The command that the shell of a pod runs."""
     (line,) = [line for line in script(manifest).splitlines() if line.endswith(" &")]
-    return line.removesuffix(" &")
+    return line.removesuffix(" 3>&- &")
 
 
 ONE = task_of()
@@ -115,6 +115,9 @@ def test_the_script_runs_in_a_shell_and_says_when_it_cannot_write(tmp_path, plac
     assert ran().returncode == 0
     first, *rest = (folder / "log.txt").read_text().splitlines()
     assert first.startswith(f"--- attempt {base_name('k', folder, '1a')}.2 on n1, ") and rest == ["$(NODE)"]
+    (folder / "log.txt").unlink()
+    (folder / "log.txt").symlink_to("/dev/full")
+    assert ran().returncode == 1 and "no space is left" in ran().stderr
 
 
 def test_a_root_in_a_store_needs_no_claim(tmp_path):
