@@ -96,7 +96,7 @@ def test_a_fan_out_is_a_job_for_each_phase_and_one_that_finishes():
     assert [one["spec"]["completions"] for one in (sort, merge, finish)] == [3, 3, 1]
     name = finish["metadata"]["name"]
     assert command(merge).endswith(f'--phase merge --ranks "$JOB_COMPLETION_INDEX/3" --claims {name}-r1')
-    assert 'exec >>"log-$JOB_COMPLETION_INDEX.txt"' in script(sort) and 'exec >>"log.txt"' in script(finish)
+    assert ' >>"log-$JOB_COMPLETION_INDEX.txt"' in script(sort) and ' >>"log.txt"' in script(finish)
     assert command(finish).endswith("--finish 0")
 
 
