@@ -169,7 +169,7 @@ class MiniKubernetes:
         """Cut a node's power: its kubelet and all its containers are gone at once."""
         process = self._daemons.pop(node)
         process.kill()
-        process.wait(timeout=60)
+        process.communicate(timeout=60)
 
     def is_ready(self, node: str) -> bool:
         """Whether the cluster would send pods to a node."""
