@@ -158,7 +158,7 @@ $(OTHERS)/ray/.stamp: $(STAMP)
 ray: env $(OTHERS)/ray/.stamp ## run ranks on a Ray cluster of three virtual nodes (Linux, root); ARGS= goes to pytest
 	$(OTHERS)/ray/bin/python -m pytest -q --durations 15 tests/cluster/test_ranks_on_ray.py $(ARGS)
 
-SLURM := $(patsubst %,tests/cluster/test_%.py,chain_on_slurm stages_on_slurm slurm_jobs fan_outs nodes_apart)
+SLURM := $(patsubst %,tests/cluster/test_%.py,chain_on_slurm stages_on_slurm slurm_jobs fan_outs nodes_apart slurm_by_ssh)
 slurm: env ## run jobs, stages and the chain on a Slurm of Debian's packages, whose nodes are namespaces (Linux, root); ARGS= goes to pytest
 	$(BIN)/python -m pytest -q --durations 15 --all $(SLURM) $(ARGS)
 

@@ -35,8 +35,10 @@ from resources.compute.base import (
     write_json,
 )
 from resources.compute.slurm_accounting import accounted
-from resources.compute.slurm_calls import SlurmError, SlurmRefusal, call, jobs_of, user
+from resources.compute.slurm_calls import Login, SlurmError, SlurmRefusal
+from resources.compute.slurm_environment import digest_of, folder_on_node, send, unpack_lines
 from resources.compute.slurm_states import (
+    ENVIRONMENT_FAILED,
     NAME_OF_ARRAY_TASK,
     NAME_OF_JOB,
     PENDING,
@@ -63,8 +65,11 @@ PASSED_ON = ("HOME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "LOGNAME", "PATH", "SH
 _AWAITED = re.compile(r"afterany:(\d+)(_\*)?\(unfulfilled\)")
 _SAFE = re.compile(r"[A-Za-z0-9_.:,=@/+-]*\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*\Z")
+_LOGIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@:/-]{0,254}\Z")  # no option of ssh's, no white space
 # Error messages of Slurm's clients after which it is unknown whether the controller received the call.
-_UNCERTAIN = re.compile("timed out|gave no answer|unable to contact|connect failure|connection refused", re.I)
+_UNCERTAIN = re.compile(
+    "timed out|gave no answer|unable to contact|connect failure|connection refused|be reached", re.I
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -74,7 +79,10 @@ class SlurmSettings:
     partition: str | None = None  # None, here and below: Slurm's own default
     account: str | None = None
     qos: str | None = None
-    python: str | None = None  # interpreter on the nodes; None: the one that runs Dagster
+    ssh: str | None = None  # login node where Slurm's commands run, as ssh names it; None: this machine
+    python: str | None = None  # on the nodes; None: that of the next two, or else the one that runs Dagster
+    environment_file: str | None = None  # archive with bin/python that nodes unpack; None: nodes have an environment
+    container: tuple[str, ...] = ()  # command that runs another in a container, such as apptainer exec IMAGE
     environment: tuple[str, ...] = ()  # names of environment variables passed to jobs
     poll_seconds: float = 2.0
 
@@ -92,6 +100,16 @@ class SlurmSettings:
         ]
         if self.python is not None and (not self.python.strip() or "\n" in self.python):
             wrong.append(f"python={self.python!r}; the path of an interpreter is right")
+        if self.ssh is not None and not _LOGIN.match(self.ssh):
+            wrong.append(f"ssh={self.ssh!r}; HOST, USER@HOST or a host of ~/.ssh/config is right")
+        if self.environment_file is not None and not Path(self.environment_file).expanduser().is_absolute():
+            wrong.append(f"environment_file={self.environment_file!r}; an absolute path, or one from ~, is right")
+        if self.environment_file is not None and self.python is not None and self.python.startswith("/"):
+            wrong.append(f"python={self.python!r}; a path in environment_file, such as bin/python, is right")
+        if self.environment_file is not None and self.container:
+            wrong.append("environment_file and container: jobs use one environment; remove one of them")
+        if any(not one.strip() or "\n" in one for one in self.container):
+            wrong.append("container: a word is empty or has several lines; [apptainer, exec, IMAGE] is right")
         if not 0 < self.poll_seconds <= MOST_POLL_SECONDS:
             wrong.append(f"poll_seconds={self.poll_seconds:g}; above 0, to {MOST_POLL_SECONDS}, is right")
         if wrong:
@@ -105,6 +123,7 @@ class SlurmBackend:
 
     def __init__(self, settings: SlurmSettings) -> None:
         self._settings = settings
+        self._login = Login(ssh=settings.ssh)
         self.poll_seconds = settings.poll_seconds
         self._silent_since: float | None = None
         self._seen: dict[str, Status] = {}  # failed or cancelled tasks of arrays, by attempt
@@ -118,28 +137,33 @@ class SlurmBackend:
         """Ask the queue whether it would take a task. Raises SlurmError if it would not."""
         script = render_array(task, self._settings) if task.num_tasks > 1 else self.render(task)
         try:
-            call(["sbatch", "--test-only"], given=script)
+            self._login.call(["sbatch", "--test-only"], script)
         except SlurmError as error:
             raise _explained(error) from None
 
     def submit(self, task: Task) -> Handle:
         """Submit the task's job, unless one with this key is pending or running; return its handle.
 
-        A job whose submission was interrupted is returned although it has ended: nobody has seen how.
+        The archive of an environment is sent first. A job whose submission was interrupted is returned although it has
+        ended: nobody has seen how.
         Raises SlurmError if Slurm refuses or does not answer.
         """
         folder = Path(task.folder)
         folder.mkdir(parents=True, exist_ok=True)
         with submit_lock(folder):
             was_interrupted = _unanswered(task.key, folder) is not None
-            there = self._noted(task.key, folder) or self._handle(task.key, folder, _queued(job_name(task.key, folder)))
+            there = self.find(task.key, task.folder)
             if there is not None and (was_interrupted or not self.poll(there).is_over):
                 return there
+            script, file = self.render(task), self._settings.environment_file
+            if file is not None:
+                send(file, self._login)
             token = _unanswered(task.key, folder) or secrets.token_hex(8)
-            self._note(task.key, folder, job="", token=token)
+            note = {"key": task.key, "token": token, "image": environment_name(self._settings)}
+            self._note(folder, job="", **note)
             arrays = self._arrays(task, token) if task.num_tasks > 1 else []
-            job = _submit(self.render(task), folder / SCRIPT_FILE, _after(arrays), token)
-            return self._note(task.key, folder, job=job, token=token, array=",".join(arrays))
+            job = self._submit(script, folder / SCRIPT_FILE, _after(arrays), token)
+            return self._note(folder, job=job, array=",".join(arrays), **note)
 
     def _arrays(self, task: Task, token: str) -> list[str]:
         """The job ids of the fan-out's arrays, one for each phase, each of which waits for the one before.
@@ -151,14 +175,18 @@ class SlurmBackend:
         for phase in task.phases or ("",):
             script = folder / (f"array-job-{phase}.sh" if phase else ARRAY_SCRIPT_FILE)
             text, comment = render_array(task, self._settings, phase), _comment(token, phase)
-            there = _queued(array_name(job_name(task.key, folder)), token=comment)
-            arrays.append(there or _submit(text, script, _after(arrays), comment))
+            there = self._queued(array_name(job_name(task.key, folder)), token=comment)
+            arrays.append(there or self._submit(text, script, _after(arrays), comment))
         return arrays
 
     def poll(self, handle: Handle) -> Status:
         """The job's status from the controller, or from accounting if the controller no longer knows the job."""
+        status, image = self._status(handle), _note_of(handle).get("image", "")
+        return replace(status, allocations=tuple(replace(one, image=image) for one in status.allocations))
+
+    def _status(self, handle: Handle) -> Status:
         try:
-            (fields, *_) = jobs_of(handle.id, within_seconds=self.poll_seconds)
+            (fields, *_) = self._login.jobs_of(handle.id, within_seconds=self.poll_seconds)
         except SlurmError as error:
             return self._without_controller(handle, str(error))
         self._silent_since = None
@@ -170,7 +198,7 @@ class SlurmBackend:
         spent = tuple(one for task in tasks for one in task.allocations)
         if awaited is not None:
             return replace(self._of_fan_out(tasks, status), allocations=spent)
-        kept = accounted(handle.id, *arrays) if status.is_over else None
+        kept = accounted(self._login, handle.id, *arrays) if status.is_over else None
         status = replace(status, allocations=kept.allocations if kept else (*spent, *status.allocations))
         if arrays and status.exit_code == MISSING_RANKS:
             ended = (one for name, one in sorted(self._seen.items()) if name.partition("_")[0] in arrays)
@@ -189,7 +217,7 @@ class SlurmBackend:
                 found += self._ended[array]
                 continue
             try:
-                tasks = [status_of(fields) for fields in jobs_of(array, within_seconds=self.poll_seconds)]
+                tasks = [status_of(fields) for fields in self._login.jobs_of(array, within_seconds=self.poll_seconds)]
             except SlurmError as error:
                 if "Invalid job id" in str(error):
                     self._ended[array] = []
@@ -210,19 +238,19 @@ class SlurmBackend:
 
     def _without_controller(self, handle: Handle, said: str) -> Status:
         if "Invalid job id" in said:
-            return accounted(handle.id, *_noted_arrays(handle)) or Status(
+            return accounted(self._login, handle.id, *_noted_arrays(handle)) or Status(
                 state="lost", reason=f"Slurm no longer knows job {handle.id}"
             )
         self._silent_since = self._silent_since or time.monotonic()
         if time.monotonic() - self._silent_since > SILENCE_SECONDS:
-            return Status(state="lost", reason=f"the Slurm controller does not answer: {said}")
-        return Status(state="running", reason=f"the Slurm controller did not answer: {said}")
+            return Status(state="lost", reason=f"Slurm does not answer: {said}")
+        return Status(state="running", reason=f"Slurm did not answer: {said}")
 
     def cancel(self, handle: Handle) -> None:
         """Cancel the task's jobs, the finishing job first, because it would start when the array ends."""
         name = job_name(handle.key, Path(handle.folder))
         for one in (name, array_name(name)):
-            call(["scancel", "--quiet", f"--user={user()}", f"--name={one}"])
+            self._login.call(["scancel", "--quiet", "--me", f"--name={one}"])
 
     def find(self, key: str, folder: str) -> Handle | None:
         """The job whose id is stored in the folder, or else a queued job with the task's name; None if there is none.
@@ -230,7 +258,7 @@ class SlurmBackend:
         Raises SlurmError if Slurm does not answer.
         """
         place = Path(folder)
-        return self._noted(key, place) or self._handle(key, place, _queued(job_name(key, place)))
+        return self._noted(key, place) or self._handle(key, place, self._queued(job_name(key, place)))
 
     def _noted(self, key: str, folder: Path) -> Handle | None:
         note = read_json(folder / JOB_FILE)
@@ -240,25 +268,98 @@ class SlurmBackend:
             return self._handle(key, folder, note["job"])
         # The process that wrote this note ended before it got Slurm's answer.
         name, token = job_name(key, folder), note["token"]
-        job = _queued(name, token=token)
-        arrays = ",".join(_all_queued(array_name(name), token=token))
-        return self._note(key, folder, job=job, token=token, array=arrays) if job else None
+        job = self._queued(name, token=token)
+        arrays = ",".join(self._all_queued(array_name(name), token=token))
+        return self._note(folder, **{**note, "job": job, "array": arrays}) if job else None
 
-    def _note(self, key: str, folder: Path, *, job: str, token: str, array: str = "") -> Handle:
-        write_json(folder / JOB_FILE, {"key": key, "job": job, "token": token, "array": array})
+    def _note(self, folder: Path, *, key: str, job: str, **noted: str) -> Handle:
+        write_json(folder / JOB_FILE, {"key": key, "job": job, **noted})
         return Handle(backend=self.name, id=job, key=key, folder=str(folder))
 
     def _handle(self, key: str, folder: Path, job: str | None) -> Handle | None:
         return None if job is None else Handle(backend=self.name, id=job, key=key, folder=str(folder))
+
+    def _queued(self, name: str, *, token: str = "") -> str | None:
+        """The id of this user's last pending or running job with this name; None if there is none.
+
+        With `token`, the id of the job that has it as its comment, in whatever state.
+        """
+        if token:
+            found = [job for job, _, comment in self._jobs(name, ["--states=all"]) if comment == token]
+        else:
+            found = [job for job, state, _ in self._jobs(name, []) if state_of(state) in PENDING | RUNNING]
+        return found[-1] if found else None
+
+    def _all_queued(self, name: str, *, token: str) -> list[str]:
+        """The ids of the arrays of all phases whose comments begin with the token, in whatever state, in order."""
+        found = {job for job, _, comment in self._jobs(name, ["--states=all"]) if comment.partition(".")[0] == token}
+        return sorted(found, key=int)
+
+    def _jobs(self, name: str, states: list[str]) -> list[tuple[str, str, str]]:
+        """Yield id, state and comment of this user's Slurm jobs with this name."""
+        answer = self._login.call(["squeue", "--noheader", *states, "--me", f"--name={name}", "--format=%i|%T|%k"])
+        rows = [line.split("|", 2) for line in answer.splitlines() if "|" in line]
+        # Waiting array tasks are shown as 12_[0-3]; their job id is 12.
+        return [(job.partition("_")[0], state, comment.strip()) for job, state, comment in rows]
+
+    def _submit(self, text: str, script: Path, options: list[str], token: str) -> str:
+        """Submit a script and return the job's id. If sbatch's answer is lost, find the job by its token instead."""
+        script.write_text(text, "utf-8")
+        name = next(line.partition("=")[2] for line in text.splitlines() if line.startswith("#SBATCH --job-name="))
+        passed = self._settings.environment
+        try:
+            answer = self._login.call(["sbatch", "--parsable", f"--comment={token}", *options], text, passed=passed)
+            return answer.split()[-1].split(";")[0]  # a login may say more before
+        except SlurmError as error:
+            if not _UNCERTAIN.search(str(error)):
+                raise _explained(error) from None
+            job = self._look_for(name, token)
+            if job is None:
+                raise
+            return job
+
+    def _look_for(self, name: str, token: str) -> str | None:
+        """Return the id of the job that was submitted with this token although sbatch's answer was lost.
+
+        The result is None if there is no such job. Raises SlurmError if Slurm does not answer for UNCERTAIN_SECONDS.
+        """
+        started = time.monotonic()
+        while True:
+            waited = time.monotonic() - started
+            try:
+                job = self._queued(name, token=token)
+                if job is not None or waited > SETTLE_SECONDS:
+                    return job
+            except SlurmError:
+                if waited > UNCERTAIN_SECONDS:
+                    raise
+            time.sleep(0.5)
 
     def log_tail(self, folder: str, lines: int, attempt: str = "") -> str:
         """The last lines of the last attempt in `log.txt`; empty if `attempt` is given and is another one."""
         return tail(Path(folder) / LOG_FILE, lines, attempt)
 
 
+def _unanswered(key: str, folder: Path) -> str | None:
+    """Return the token of an interrupted submission, whose job id was never stored; None if there is none."""
+    note = read_json(folder / JOB_FILE)
+    return note["token"] if note is not None and note["key"] == key and not note["job"] else None
+
+
+def _explained(error: SlurmError) -> SlurmError:
+    """Return an error of `sbatch` as a refusal that names the fields of the profile, if it is one."""
+    fields = refused(str(error))
+    said = f"the queue refuses the job because of {fields} in the profile: {error}"
+    return SlurmRefusal(said) if fields else error
+
+
+def _note_of(handle: Handle) -> dict[str, str]:
+    """Return what was noted of a job when it was submitted; empty if there is no note."""
+    return read_json(Path(handle.folder) / JOB_FILE) or {}
+
+
 def _noted_arrays(handle: Handle) -> list[str]:
-    """Return the ids of the arrays of a fan-out, as they were noted when it was submitted."""
-    return [one for one in (read_json(Path(handle.folder) / JOB_FILE) or {}).get("array", "").split(",") if one]
+    return [one for one in _note_of(handle).get("array", "").split(",") if one]
 
 
 # Rendering
@@ -293,14 +394,14 @@ def render(task: Task, settings: SlurmSettings) -> str:
     """
     distributed = task.size.nodes > 1 and task.num_tasks == 1
     head = _head(task, settings, name=job_name(task.key, Path(task.folder)), log=LOG_FILE, distributed=distributed)
-    head += _says_attempt(NAME_OF_JOB)
+    head += _says_attempt(NAME_OF_JOB) + _unpacks(task, settings)
     if task.on_ray:
         return "\n".join([*head, *_on_ray(task, settings), ""])
     if distributed:
         goes_on = bool(task.size.spare_nodes or task.size.min_nodes)
         return "\n".join([*head, *(_torchrun_again(task, settings) if goes_on else _torchrun(task, settings)), ""])
     finishes = ["--finish", f"{task.size.missing_ranks_share:g}"] if task.num_tasks > 1 else []
-    return "\n".join([*head, f"exec {shlex.join([*interpreter_argv(task, _python(settings)), *finishes])}", ""])
+    return "\n".join([*head, f"exec {shlex.join([*_command(task, settings), *finishes])}", ""])
 
 
 def render_array(task: Task, settings: SlurmSettings, phase: str = "") -> str:
@@ -312,14 +413,40 @@ def render_array(task: Task, settings: SlurmSettings, phase: str = "") -> str:
     name = array_name(job_name(task.key, Path(task.folder)))
     head = _head(task, settings, name=name, log="log-%a.txt", distributed=False)
     head.insert(1, f"#SBATCH --array=0-{task.num_tasks - 1}")
-    head += _says_attempt(NAME_OF_ARRAY_TASK)
-    command = shlex.join([*interpreter_argv(task, _python(settings)), *(["--phase", phase] if phase else [])])
+    head += _says_attempt(NAME_OF_ARRAY_TASK) + _unpacks(task, settings)
+    command = shlex.join([*_command(task, settings), *(["--phase", phase] if phase else [])])
     shares = f'--ranks "$SLURM_ARRAY_TASK_ID/{task.num_tasks}" --claims "$SLURM_ARRAY_JOB_ID"'
     return "\n".join([*head, f"exec {command} {shares}", ""])
 
 
-def _python(settings: SlurmSettings) -> str:
-    return settings.python or sys.executable
+def environment_name(settings: SlurmSettings) -> str:
+    """The name, in the record of an attempt, of the environment that a job brings along; empty if there is none."""
+    if settings.environment_file is None:
+        return shlex.join(settings.container)
+    return f"{Path(settings.environment_file).name}@sha256:{digest_of(settings.environment_file)}"
+
+
+def _python(task: Task, settings: SlurmSettings) -> str:
+    """The interpreter on a node. Raises SlurmRefusal if there is no folder for the environment that it is in."""
+    if settings.environment_file is None:
+        return settings.python or ("python" if settings.container else sys.executable)
+    if task.size.node_cache is None or task.node_folder is None:
+        raise SlurmRefusal(
+            "parts.slurm.environment_file is unpacked below `node_cache`, which is null in the profile; set it, or"
+            " name an interpreter on the nodes by parts.slurm.python"
+        )
+    folder = folder_on_node(digest_of(settings.environment_file), task.size.node_cache)
+    return f"{folder}/{settings.python or 'bin/python'}"
+
+
+def _command(task: Task, settings: SlurmSettings) -> list[str]:
+    return [*settings.container, *interpreter_argv(task, _python(task, settings))]
+
+
+def _unpacks(task: Task, settings: SlurmSettings) -> list[str]:
+    if settings.environment_file is None or task.size.node_cache is None:
+        return []
+    return unpack_lines(digest_of(settings.environment_file), task.size.node_cache, code=ENVIRONMENT_FAILED)
 
 
 def _head(task: Task, settings: SlurmSettings, *, name: str, log: str, distributed: bool) -> list[str]:
@@ -340,7 +467,7 @@ def _head(task: Task, settings: SlurmSettings, *, name: str, log: str, distribut
         "signal": f"{whom}TERM@{SIGNAL_SECONDS_BEFORE_END}",
         "export": ",".join(_checked_variable(one) for one in sorted({*PASSED_ON, *settings.environment})),
         "open-mode": "append",
-        "chdir": _checked(str(Path(__file__).parent.parent.parent), "project folder"),
+        "chdir": _checked(_first_folder(settings), "project folder"),
     }
     lines = ["#!/bin/bash"]
     lines += [f"#SBATCH --{option}={_checked(value, option)}" for option, value in options.items() if value]
@@ -353,6 +480,12 @@ def _head(task: Task, settings: SlurmSettings, *, name: str, log: str, distribut
     if size.threads:
         exports["OMP_NUM_THREADS"] = str(size.threads)
     return lines + [f"export {_checked_variable(one)}={shlex.quote(exports[one])}" for one in sorted(exports)]
+
+
+def _first_folder(settings: SlurmSettings) -> str:
+    """The folder in which a job starts: this project's, unless the job's environment has a Pedigree of its own."""
+    brings_its_own = settings.ssh or settings.environment_file or settings.container
+    return "/" if brings_its_own else str(Path(__file__).parent.parent.parent)
 
 
 def _own_log(task: Task, log: str) -> list[str]:
@@ -379,7 +512,7 @@ def _torchrun(task: Task, settings: SlurmSettings) -> list[str]:
 
 def _step(task: Task, settings: SlurmSettings, *, nodes: str, options: str = "") -> str:
     """Return a shell command that runs torchrun under srun, on a number of nodes that a word of the shell gives."""
-    fixed = shlex.join([_python(settings), *LAUNCHER])
+    fixed = shlex.join([*settings.container, _python(task, settings), *LAUNCHER])
     size = f"--nnodes={nodes} --nproc-per-node={task.size.processes}"
     meeting = '--node-rank="$SLURM_PROCID" --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT"'
     on_node = f"exec {fixed} {size} {meeting} {shlex.join(task.argv)}"
@@ -445,7 +578,7 @@ def _on_ray(task: Task, settings: SlurmSettings) -> list[str]:
     Ray starts in the background. The command waits only for Ray's head; other nodes may join while it works. When
     the command ends, the job ends, and Slurm ends everything else.
     """
-    python = shlex.quote(_python(settings))
+    python = shlex.join([*settings.container, _python(task, settings)])
     memory = [f"--memory={round(task.size.memory_gb * 2**30)}"] if task.size.memory_gb else []
     common = ["--num-gpus=0", *memory]
     common += [f"--object-store-memory={OBJECT_STORE_BYTES}", "--disable-usage-stats", "--block"]
@@ -464,7 +597,7 @@ def _on_ray(task: Task, settings: SlurmSettings) -> list[str]:
         "export RAY_USAGE_STATS_ENABLED=0 RAY_process_group_cleanup_enabled=1",
         f"srun {step} bash -c {shlex.quote(chr(10).join(on_node))} &",
         "trap 'kill %1; rm -rf \"/tmp/ray-$SLURM_JOB_ID\"' EXIT",
-        shlex.join(interpreter_argv(task, _python(settings))),
+        shlex.join(_command(task, settings)),
     ]
 
 
@@ -482,85 +615,6 @@ def _checked_variable(name: str) -> str:
     if not _VARIABLE.match(name):
         raise SlurmError(f"environment: {name!r} is not the name of a variable")
     return name
-
-
-# Reading what Slurm says
-
-
-def _queued(name: str, *, token: str = "") -> str | None:
-    """The id of this user's last pending or running job with this name; None if there is none.
-
-    With `token`, the id of the job that has it as its comment, in whatever state.
-    """
-    if token:
-        found = [job for job, _, comment in _jobs(name, ["--states=all"]) if comment == token]
-    else:
-        found = [job for job, state, _ in _jobs(name, []) if state_of(state) in PENDING | RUNNING]
-    return found[-1] if found else None
-
-
-def _all_queued(name: str, *, token: str) -> list[str]:
-    """The ids of the arrays of all phases whose comments begin with the token, in whatever state, in order."""
-    found = {job for job, _, comment in _jobs(name, ["--states=all"]) if comment.partition(".")[0] == token}
-    return sorted(found, key=int)
-
-
-def _jobs(name: str, states: list[str]) -> list[tuple[str, str, str]]:
-    """Yield id, state and comment of this user's Slurm jobs with this name."""
-    answer = call(["squeue", "--noheader", *states, f"--user={user()}", f"--name={name}", "--format=%i|%T|%k"])
-    rows = [line.split("|", 2) for line in answer.splitlines() if "|" in line]
-    # Waiting array tasks are shown as 12_[0-3]; their job id is 12.
-    return [(job.partition("_")[0], state, comment.strip()) for job, state, comment in rows]
-
-
-# Submitting
-
-
-def _unanswered(key: str, folder: Path) -> str | None:
-    """Return the token of an interrupted submission, whose job id was never stored; None if there is none."""
-    note = read_json(folder / JOB_FILE)
-    return note["token"] if note is not None and note["key"] == key and not note["job"] else None
-
-
-def _submit(text: str, script: Path, options: list[str], token: str) -> str:
-    """Submit a script and return the job's id. If sbatch's answer is lost, find the job by its token instead."""
-    script.write_text(text, "utf-8")
-    name = next(line.partition("=")[2] for line in text.splitlines() if line.startswith("#SBATCH --job-name="))
-    try:
-        answer = call(["sbatch", "--parsable", f"--comment={token}", *options, str(script)])
-        return answer.strip().split(";")[0]
-    except SlurmError as error:
-        if not _UNCERTAIN.search(str(error)):
-            raise _explained(error) from None
-        job = _look_for(name, token)
-        if job is None:
-            raise
-        return job
-
-
-def _explained(error: SlurmError) -> SlurmError:
-    """Return an error of `sbatch` as a refusal that names the fields of the profile, if it is one."""
-    fields = refused(str(error))
-    said = f"the queue refuses the job because of {fields} in the profile: {error}"
-    return SlurmRefusal(said) if fields else error
-
-
-def _look_for(name: str, token: str) -> str | None:
-    """Return the id of the job that was submitted with this token although sbatch's answer was lost.
-
-    The result is None if there is no such job. Raises SlurmError if Slurm does not answer for UNCERTAIN_SECONDS.
-    """
-    started = time.monotonic()
-    while True:
-        waited = time.monotonic() - started
-        try:
-            job = _queued(name, token=token)
-            if job is not None or waited > SETTLE_SECONDS:
-                return job
-        except SlurmError:
-            if waited > UNCERTAIN_SECONDS:
-                raise
-        time.sleep(0.5)
 
 
 backend = BackendPart(make=SlurmBackend, settings=SlurmSettings, counts_cores=True, own_folders=True)

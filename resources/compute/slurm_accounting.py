@@ -9,7 +9,7 @@ from collections import Counter
 from dataclasses import replace
 
 from resources.compute.base import Allocation, Status
-from resources.compute.slurm_calls import SlurmError, call
+from resources.compute.slurm_calls import Login, SlurmError
 from resources.compute.slurm_states import state_of, status_of
 
 # The fields of `sacct` under the names that `scontrol show job` has for them.
@@ -26,14 +26,14 @@ _FIELDS = {
 }
 
 
-def accounted(job: str, *arrays: str) -> Status | None:
+def accounted(login: Login, job: str, *arrays: str) -> Status | None:
     """Return the status of a job's last attempt, with all allocations of the job and of the tasks of its arrays.
 
     The result is None if accounting does not know the job.
     """
     asked = ["-j", ",".join((job, *arrays)), "-o", ",".join(_FIELDS.values())]
     try:
-        answer = call(["sacct", "-X", "-n", "-P", "--duplicates", *asked])
+        answer = login.call(["sacct", "-X", "-n", "-P", "--duplicates", *asked])
     except SlurmError:
         return None
     return status_of_rows(job, answer.splitlines())

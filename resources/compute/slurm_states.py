@@ -5,6 +5,7 @@ Sources: Slurm's pages "Job State Codes" and "Job Reason Codes" (22.05 and later
 
 from __future__ import annotations
 
+import calendar
 import re
 import signal
 import time
@@ -105,6 +106,11 @@ WARNED = "the job was told to end, as happens before the time limit; raise `hour
 FIRST_SECONDS = 60.0  # before which a job may not yet listen to SIGTERM: it imports its libraries
 EARLIEST_SIGNAL_SECONDS = 150.0  # Slurm's early signal is due 60 s before the end, and comes up to 60 s earlier
 NO_LOG_SIGNAL = 53  # what slurmd reports when it cannot open a job's output file
+ENVIRONMENT_FAILED = 79  # what a job's script exits with if its node cannot unpack the job's environment
+UNPACK = (
+    "could not unpack parts.slurm.environment_file below `node_cache`: the disk may be full there, the folder not"
+    " writable, or the archive not what was sent to the login's home, which nodes must see"
+)
 UNSEEN = "the root must be on a file system that all nodes share, under the same path"
 NO_NODES = ("", "(null)", "None assigned")  # as squeue, scontrol and sacct say it of a job that never began
 _TIME_FORMAT = "%Y-%m-%dT%H:%M:%S"
@@ -157,6 +163,9 @@ def status_of(fields: dict[str, str]) -> Status:
     if (state, sign) == ("FAILED", str(NO_LOG_SIGNAL)):
         said = f"{fields.get('NodeList', 'its node')} could not write the log in the root's folder: {UNSEEN}"
         return Status(state="failed", reason=said, exit_code=BAD_INPUT, was_ended=True, attempt=_attempt(fields))
+    if exit_code == ENVIRONMENT_FAILED:
+        said = f"{fields.get('NodeList', 'its node')} {UNPACK}"
+        return Status(state="failed", reason=said, exit_code=BAD_INPUT, was_ended=True, attempt=_attempt(fields))
     meaning = WARNED if (state, exit_code) == ("FAILED", -signal.SIGTERM) else ENDED[state]
     meaning = ENDED["PREEMPTED"] if was_preempted else meaning
     return Status(
@@ -208,9 +217,9 @@ def _allocations(fields: dict[str, str], state: str) -> tuple[Allocation, ...]:
 
 
 def _time(fields: dict[str, str], name: str) -> float | None:
-    """A time of Slurm's in seconds since 1970; None if Slurm has none."""
+    """A time of Slurm's, which is asked for in UTC, in seconds since 1970; None if Slurm has none."""
     try:
-        return time.mktime(time.strptime(fields.get(name, ""), _TIME_FORMAT))
+        return float(calendar.timegm(time.strptime(fields.get(name, ""), _TIME_FORMAT)))
     except ValueError:
         return None
 

@@ -19,12 +19,12 @@ from tests.small_kitchen import first, root, shared, untouched  # noqa: F401
 
 @pytest.fixture(scope="session")
 def _started() -> Iterator[MiniSlurm]:
-    with _cluster(nodes=2) as cluster:
+    with cluster_of(nodes=2) as cluster:
         yield cluster
 
 
 @contextmanager
-def _cluster(*, nodes: int, hidden: tuple[str, ...] = ()) -> Iterator[MiniSlurm]:
+def cluster_of(*, nodes: int, hidden: tuple[str, ...] = ()) -> Iterator[MiniSlurm]:
     lacking = minislurm.missing()
     if lacking:
         pytest.skip(f"no Slurm here: {lacking}")
@@ -54,7 +54,7 @@ def slurm(_started: MiniSlurm, monkeypatch: pytest.MonkeyPatch) -> Iterator[Mini
 @pytest.fixture
 def three_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[MiniSlurm]:
     """A cluster of one test, with a node more than the cluster of all tests."""
-    with _cluster(nodes=3) as cluster:
+    with cluster_of(nodes=3) as cluster:
         for name, value in cluster.variables.items():
             monkeypatch.setenv(name, value)
         yield cluster
@@ -63,7 +63,7 @@ def three_nodes(monkeypatch: pytest.MonkeyPatch) -> Iterator[MiniSlurm]:
 @pytest.fixture(scope="module")
 def apart() -> Iterator[MiniSlurm]:
     """A cluster whose nodes have empty folders in place of `here`, where commands work on roots, and `there`."""
-    with _cluster(nodes=2, hidden=("here", "there")) as cluster, pytest.MonkeyPatch.context() as patch:
+    with cluster_of(nodes=2, hidden=("here", "there")) as cluster, pytest.MonkeyPatch.context() as patch:
         for name, value in cluster.variables.items():
             patch.setenv(name, value)
         patch.setenv("PEDIGREE_CACHE", str(cluster.folder / "here"))

@@ -44,7 +44,7 @@ def missing() -> str:
 class MiniSlurm:
     """One cluster. `start` returns when every node is idle.
 
-    In place of the `hidden` folders, which lie in the cluster's, each node has empty ones of its own.
+    In place of the `hidden` folders, which lie in the cluster's or are absolute, each node has empty ones of its own.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class MiniSlurm:
         """Boot munge, controller and nodes."""
         self.folder.mkdir(parents=True, exist_ok=True)
         for place in self._hidden:
-            place.mkdir()
+            place.mkdir(exist_ok=True)
         self.folder.chmod(0o755)  # munge refuses a socket whose folder others cannot reach
         self._start_munge()
         devices = [self._device(number) for number in range(self._gpus)]

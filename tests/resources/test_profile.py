@@ -59,6 +59,12 @@ def written(tmp_path, **content):
                 ({"account": "a b"}, "account='a b'; letters, digits"),
                 ({"qos": " "}, "qos=' '; letters"),
                 ({"python": " "}, "python=' '; the path of an interpreter"),
+                ({"ssh": "-oProxyCommand=reboot"}, "ssh='-oProxyCommand=reboot'; HOST, USER@HOST"),
+                ({"ssh": "me@host reboot"}, "ssh='me@host reboot'; HOST"),
+                ({"environment_file": "e.tar"}, "environment_file='e.tar'; an absolute path"),
+                ({"environment_file": "/e", "python": "/p"}, "python='/p'; a path in environment_file"),
+                ({"environment_file": "/e", "container": ["c"]}, "environment_file and container: jobs use one"),
+                ({"container": [" "]}, "container: a word is empty"),
                 ({"environment": ["A", "B=C"]}, "environment: 'B=C' is not the name of a variable"),
                 ({"poll_seconds": 3601}, "poll_seconds=3601; above 0, to 3600, is right"),
             )
@@ -171,7 +177,7 @@ def test_shipped_profiles_show_every_field_at_its_default(path):
     assert data["default"].keys() == {field.name for field in dataclasses.fields(Size)}
     if path.stem == "slurm":
         settings = data["parts"]["slurm"]
-        assert settings == {**dataclasses.asdict(SlurmSettings()), "environment": []}
+        assert settings == {**dataclasses.asdict(SlurmSettings()), "environment": [], "container": []}
     chosen = {name: data["default"][name] for name in ("backend", "engine")}
     if path.stem == "kubernetes":
         needed = {name: data["parts"]["kubernetes"][name] for name in ("image", "claims")}

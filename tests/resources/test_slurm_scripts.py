@@ -13,7 +13,8 @@ import resources.compute.slurm
 from resources.compute.base import NodeFolder, Task
 from resources.compute.size import Size
 from resources.compute.slurm import SlurmBackend, SlurmError, SlurmSettings, job_name, render, render_array, status_of
-from resources.compute.slurm_states import REFUSALS
+from resources.compute.slurm_environment import PLACE, digest_of, unpack_lines
+from resources.compute.slurm_states import ENVIRONMENT_FAILED, REFUSALS
 from training.contract.records import RecipeError
 
 PROJECT = str(Path(resources.compute.slurm.__file__).parent.parent.parent)
@@ -105,6 +106,80 @@ def test_a_node_with_a_folder_of_its_own_makes_it_and_writes_its_log_there(tmp_p
         ["bash", "-c", f"{own}\necho said"], env={"SLURM_ARRAY_TASK_ID": "2", "PATH": "/bin:/usr/bin"}
     )
     assert done.returncode == 0 and (tmp_path / "it's" / "f" / "log-2.txt").read_text() == "said\n"
+
+
+def archive_in(folder: Path) -> Path:
+    """An archive with `bin/python`, and a copy of it where a login node has it in its home, which is `folder`."""
+    (folder / "bin").mkdir()
+    (folder / "bin" / "python").write_text("an interpreter")
+    subprocess.run(["tar", "-czf", "e.tar.gz", "bin"], cwd=folder, check=True)
+    archive = folder / "e.tar.gz"
+    sent = folder / PLACE / digest_of(str(archive))
+    sent.parent.mkdir(parents=True)
+    sent.write_bytes(archive.read_bytes())
+    return archive
+
+
+def test_a_job_brings_its_environment(tmp_path):
+    archive = archive_in(tmp_path)
+    there = NodeFolder(path="/scratch/root/toys/f", address="s3://bucket/root", endpoint="")
+    task = task_of(size=replace(SIZE, node_cache="/scratch"), node_folder=there)
+    settings = SlurmSettings(environment_file=str(archive), ssh="me@login")
+    script = render(task, settings)
+    python = f"/scratch/environments/{digest_of(str(archive))}/bin/python"
+    on_node = "-m training.on_node s3://bucket/root '' /scratch/root/toys/f"
+    assert script.endswith(f"exec {python} {on_node} {python} -m training /runs/f/job.json\n")
+    assert "#SBATCH --chdir=/\n" in script and script.index("flock") < script.index("exec /scratch")
+    with pytest.raises(SlurmError, match="unpacked below `node_cache`, which is null in the profile"):
+        render(task_of(), settings)
+    with pytest.raises(SlurmError, match=r"environment_file: /no/such\.tar: No such file"):
+        render(task, SlurmSettings(environment_file="/no/such.tar"))
+
+
+def test_jobs_of_a_node_unpack_an_environment_once_and_whole_or_not_at_all(tmp_path):
+    digest = digest_of(str(archive_in(tmp_path)))
+    lines = "\n".join(unpack_lines(digest, f"{tmp_path}/it's here", code=ENVIRONMENT_FAILED))
+    there = tmp_path / "it's here" / "environments" / digest
+    ended_early = there.with_name(f"{digest}.part")
+    ended_early.mkdir(parents=True)
+    (ended_early / "half").touch()
+
+    def ends(text: str) -> int:
+        command = ["bash", "-c", text]
+        return subprocess.run(
+            command, env={"HOME": str(tmp_path), "PATH": "/bin:/usr/bin"}, capture_output=True
+        ).returncode
+
+    sent = tmp_path / PLACE / digest
+    good = sent.read_bytes()
+    sent.write_bytes(good[:-1] + b"x")
+    assert ends(lines) == ENVIRONMENT_FAILED and not there.exists()
+    sent.write_bytes(good)
+    assert ends(f"({lines}\n) & ({lines}\n) & wait %1 && wait %2") == 0
+    assert [path.name for path in there.iterdir()] == ["bin"] and not ended_early.exists()
+    sent.unlink()
+    assert ends(lines) == 0, "what is unpacked is not asked for"
+
+
+def test_a_container_runs_the_interpreter_of_its_image(tmp_path):
+    settings = SlurmSettings(container=("apptainer", "exec", "--nv", "it's.sif"))
+    assert render(task_of(), settings).endswith(
+        """exec apptainer exec --nv 'it'"'"'s.sif' python -m training /runs/f/job.json\n"""
+    )
+    two = render(task_of(size=replace(SIZE, nodes=2), environment={}), settings)
+    assert "exec apptainer exec --nv" in two and "python -m torch.distributed.run" in two
+
+
+def test_a_node_that_cannot_unpack_is_named():
+    fields = {
+        "JobState": "FAILED",
+        "ExitCode": f"{ENVIRONMENT_FAILED}:0",
+        "NodeList": "node7",
+        "JobId": "1",
+        "Restarts": "0",
+    }
+    status = status_of(fields)
+    assert status.exit_code == 2 and status.reason.startswith("node7 could not unpack parts.slurm.environment_file")
 
 
 def test_the_script_of_a_job_whose_nodes_form_a_ray_cluster():

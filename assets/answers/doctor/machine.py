@@ -21,7 +21,6 @@ from training.contract.process.cores import available_cores
 from training.pretrain.capacity.room import gigabytes, machine_memory
 
 PORTS = {3000: "--port", 5000: "--mlflow-port"}
-SLURM = ("sbatch", "squeue", "sacct", "scontrol", "scancel")
 TORCH_SECONDS = 120
 # In a process of its own: what is broken in an installed build may end the process that imports it.
 TRY_TORCH = """
@@ -70,10 +69,6 @@ def _programs(sizes: Iterable[Size]) -> Iterator[Finding]:
     """Yield what the profile's backends and engines need on this machine and do not find."""
     if any(size.engine == "ray" for size in sizes) and find_spec("ray") is None:
         yield Finding("ray", "problem", "the profile's engine is not installed", "pip install 'pedigree[ray]'")
-    missing = [name for name in SLURM if which(name) is None]
-    if missing and any(size.backend == "slurm" for size in sizes):
-        found = f"no {', '.join(missing)} on the PATH"
-        yield Finding("slurm", "problem", found, "run `pedigree` where jobs are submitted")
     if which("kubectl") is None and any(size.backend == "kubernetes" for size in sizes):
         yield Finding("kubernetes", "problem", "no kubectl on the PATH", "install it")
 

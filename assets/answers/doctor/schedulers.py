@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import which
@@ -12,20 +14,69 @@ from resources.compute.backends import make_backend
 from resources.compute.base import NodeFolder, NotSubmitted, Task
 from resources.compute.kubernetes import KubernetesBackend, KubernetesSettings
 from resources.compute.kubernetes_calls import ASK, RIGHTS, Cluster, KubernetesError
-from resources.compute.slurm import SlurmBackend
-from resources.compute.slurm_calls import SlurmError, call
+from resources.compute.slurm import SlurmBackend, SlurmSettings
+from resources.compute.slurm_calls import Login, SlurmError
+from resources.compute.slurm_environment import FIELD, PLACE, digest_of, is_sent
 from resources.profile import Profile
 from training.contract.parts.outside import PartsOf
+
+SLURM = ("sbatch", "squeue", "sacct", "scontrol", "scancel")
 
 
 def look_at_schedulers(profile: Profile, root: Path) -> Iterator[Finding]:
     """Yield what Slurm and Kubernetes say, if the profile names them and their programs are here; submit nothing."""
     named = {profile.size_for(asset).backend for asset in CHAIN}
-    if "slurm" in named and which("sbatch"):
-        yield from _trials("slurm", profile, root)
-        yield _accounting()
+    if "slurm" in named:
+        yield from _slurm(profile, root)
     if "kubernetes" in named and which("kubectl"):
         yield from _kubernetes(profile, root)
+
+
+def _slurm(profile: Profile, root: Path) -> Iterator[Finding]:
+    settings = PartsOf("profile", profile.parts).settings("slurm", SlurmSettings)
+    login = Login(ssh=settings.ssh)
+    if settings.ssh is not None:
+        yield (reached := _reached(login))
+        if reached.state == "problem":
+            return
+    elif missing := [name for name in SLURM if which(name) is None]:
+        found = f"no {', '.join(missing)} on the PATH"
+        yield Finding("slurm", "problem", found, "run `pedigree` where jobs are submitted, or set parts.slurm.ssh")
+        if "sbatch" in missing:
+            return
+    yield from _trials("slurm", profile, root)
+    yield _accounting(login)
+    if unset := [name for name in settings.environment if name not in os.environ]:
+        found = f"parts.slurm.environment: {', '.join(unset)}, not set here"
+        yield Finding("variables", "warning", found, "set them, or jobs start without them")
+    if settings.environment_file is not None:
+        yield _environment(settings, login)
+
+
+def _reached(login: Login) -> Finding:
+    """Return whether the login node lets this user in, and has Slurm's commands."""
+    try:
+        for name in (one for one in SLURM if one != "sacct"):
+            login.call([name, "--version"])
+    except SlurmError as error:
+        return Finding("login", "problem", str(error), "change parts.slurm.ssh, or what ssh knows of it")
+    return Finding("login", "ok", f"{login.ssh} has Slurm's commands")
+
+
+def _environment(settings: SlurmSettings, login: Login) -> Finding:
+    """Return whether the archive of the jobs' environment has its interpreter, and whether it was sent already."""
+    file, python = str(settings.environment_file), settings.python or "bin/python"
+    advice = f"change {FIELD}; `tar -tf` must list {python}"
+    try:
+        digest = digest_of(file)
+        with tarfile.open(Path(file).expanduser()) as archive:
+            has_python = any(one.name.removeprefix("./") == python for one in archive)
+        where = "there" if is_sent(digest, login) else "not there yet; the first job sends it"
+    except (NotSubmitted, OSError, tarfile.TarError) as error:
+        return Finding("environment", "problem", f"{file}: {error}", advice)
+    if not has_python:
+        return Finding("environment", "problem", f"{file} has no {python}", advice)
+    return Finding("environment", "ok", f"sha256 {digest[:12]}, in ~/{PLACE}: {where}")
 
 
 def _kubernetes(profile: Profile, root: Path) -> Iterator[Finding]:
@@ -72,9 +123,9 @@ def _task(profile: Profile, asset: str, root: Path) -> Task:
     return Task(**plain, num_tasks=num_tasks, on_ray=on_ray, node_folder=there)
 
 
-def _accounting() -> Finding:
+def _accounting(login: Login) -> Finding:
     try:
-        call(["sacct", "-X", "-n", "-S", "now"])
+        login.call(["sacct", "-X", "-n", "-S", "now"])
     except SlurmError as error:
         advice = "without accounting, energy and attempts before a requeue are not billed"
         return Finding("sacct", "warning", str(error), advice)

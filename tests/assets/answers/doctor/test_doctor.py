@@ -13,10 +13,12 @@ from assets.answers.doctor import machine, storage
 from assets.answers.doctor.doctor import lines_of
 from assets.answers.doctor.finding import Finding
 from assets.answers.doctor.machine import look_at_machine
+from assets.answers.doctor.schedulers import look_at_schedulers
 from assets.answers.doctor.storage import look_at_storage
 from assets.answers.doctor.stores import UNREAD, look_at_stores
 from assets.services.stores import DAGSTER_FILES, opened_instance
 from resources.compute.size import Size
+from resources.profile import load_profile
 from tests.cluster.minislurm import free_ports
 from tests.commands import said
 
@@ -54,10 +56,12 @@ def test_programs_that_the_profile_runs_and_this_machine_lacks(monkeypatch):
     assert not {"ray", "slurm"} & by_name(look_at_machine([Size()])).keys()
     monkeypatch.setenv("PATH", "")
     monkeypatch.setattr(machine, "find_spec", lambda name: None)
-    asked = [Size(engine="ray"), Size(backend="slurm")]
-    found = {name: one for name, one in by_name(look_at_machine(asked)).items() if one.state == "problem"}
-    assert found.keys() == {"ray", "slurm"} and found["ray"].advice == "pip install 'pedigree[ray]'"
+    asked = by_name(look_at_machine([Size(engine="ray")]))
+    assert asked["ray"].state == "problem" and asked["ray"].advice == "pip install 'pedigree[ray]'"
+    profile = load_profile("slurm")
+    found = by_name(look_at_schedulers(profile, Path("/runs")))
     assert found["slurm"].found == "no sbatch, squeue, sacct, scontrol, scancel on the PATH"
+    assert "parts.slurm.ssh" in found["slurm"].advice
 
 
 def test_a_port_that_is_in_use(monkeypatch):
