@@ -122,12 +122,12 @@ def archive_in(folder: Path) -> Path:
 
 def test_a_job_brings_its_environment(tmp_path):
     archive = archive_in(tmp_path)
-    there = NodeFolder(path="/scratch/root/toys/f", address="s3://bucket/root", endpoint="")
+    there = NodeFolder(path="/scratch/runs/toys/f", address="s3://bucket/runs", endpoint="")
     task = task_of(size=replace(SIZE, node_cache="/scratch"), node_folder=there)
     settings = SlurmSettings(environment_file=str(archive), ssh="me@login")
     script = render(task, settings)
     python = f"/scratch/environments/{digest_of(str(archive))}/bin/python"
-    on_node = "-m training.on_node s3://bucket/root '' /scratch/root/toys/f"
+    on_node = "-m training.on_node s3://bucket/runs '' /scratch/runs/toys/f"
     assert script.endswith(f"exec {python} {on_node} {python} -m training /runs/f/job.json\n")
     assert "#SBATCH --chdir=/\n" in script and script.index("flock") < script.index("exec /scratch")
     with pytest.raises(SlurmError, match="unpacked below `node_cache`, which is null in the profile"):
