@@ -155,7 +155,7 @@ def test_jobs_of_a_node_unpack_an_environment_once_and_whole_or_not_at_all(tmp_p
     sent.write_bytes(good[:-1] + b"x")
     assert ends(lines) == ENVIRONMENT_FAILED and not there.exists()
     sent.write_bytes(good)
-    assert ends(f"({lines}\n) & ({lines}\n) & wait %1 && wait %2") == 0
+    assert ends(f"({lines}\n) & first=$!; ({lines}\n) && wait $first") == 0
     assert [path.name for path in there.iterdir()] == ["bin"] and not ended_early.exists()
     sent.unlink()
     assert ends(lines) == 0, "what is unpacked is not asked for"
