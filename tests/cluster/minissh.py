@@ -98,7 +98,7 @@ def hidden() -> tuple[str, ...]:
 
 
 def packed(path: Path) -> Path:
-    """Write an archive with an interpreter, its library, `training` and the packages that a toy's job imports."""
+    """Write an archive with an interpreter, its library, Pedigree, and the packages that a toy's job imports."""
     version, base = f"python{sys.version_info[0]}.{sys.version_info[1]}", Path(sys.base_prefix)
     library = f"lib/{version}"
     wrapper = path.with_name("python")
@@ -116,7 +116,7 @@ def packed(path: Path) -> Path:
         for one in (base / "lib").glob("libpython3*.so*"):
             archive.add(one, f"lib/{one.name}")
         archive.add(base / library, library, filter=_no_tests)
-        for one in [*packages, PROJECT / "training" / "__init__.py"]:
+        for one in [*packages, *(PROJECT / name / "__init__.py" for name in ("training", "evaluation"))]:
             one = one.parent if one.name == "__init__.py" else one
             archive.add(one, f"{library}/site-packages/{one.name}", filter=_no_tests)
     return path
