@@ -85,8 +85,8 @@ def moto(folder: Path) -> Iterator[Store]:
 @contextmanager
 def azurite(folder: Path) -> Iterator[Store]:
     (port,) = free_ports(1)
-    argv = ["azurite-blob", "--blobPort", str(port), "--location", str(folder), "--skipApiVersionCheck", "--silent"]
-    with served(folder, *argv):
+    quiet = ("--skipApiVersionCheck", "--silent", "--disableTelemetry")
+    with served(folder, "azurite-blob", "--blobPort", str(port), "--location", str(folder), *quiet):
         account = azurite_account(answering(f"http://127.0.0.1:{port}"))
         from azure.storage.blob import BlobServiceClient
 
