@@ -213,6 +213,10 @@ def test_a_training_that_another_machine_began_goes_on_from_its_newest_checkpoin
             trained_to(here, step)
             sender.send(step)
     assert saved_step(there) == 7
+    place = f"base_model/{here.name}"
+    named = json.loads(objects.get(f"{place}/state.json") or b"")["files"]
+    stored = {key.rpartition("/")[2] for key in objects.listed(f"{place}/state")}
+    assert stored == {one["sha256"] for one in named}, "of step 5 nothing stays"
     bring_state(there)
     assert {name: "".join(text.split()) for name, text in files_in(there).items()} == STORED
     forget_state(there)
@@ -224,6 +228,7 @@ class Dying(Objects):
 
     def put_file(self, key: str, file: Path) -> None:
         if key == "config.json":
+            assert self.get("model.safetensors") == b"weights", "the last file is sent when all others are there"
             raise KeyboardInterrupt
         super().put_file(key, file)
 
