@@ -22,7 +22,7 @@ from training.contract.files.checksums import digest_of_files as digest_of_files
 from training.contract.files.checksums import sha256_of as sha256_of
 from training.contract.files.checksums import sha256_of_written
 from training.contract.files.erased import why_no_input
-from training.contract.files.stored_root import bring_record, is_here, is_only_stored, store_record
+from training.contract.files.stored_root import bring_record, is_here, size_of, store_record, those_here
 from training.contract.files.writing import Unsealed, read_sealed, sealed_text
 from training.contract.files.writing import write_json as write_json
 from training.contract.files.writing import write_text as write_text
@@ -247,9 +247,7 @@ def manifest(
 
 
 def _entry(folder: Path, name: str, known: Mapping[str, Any] | None) -> dict[str, Any]:
-    if known is not None and is_only_stored(folder / name, known):
-        return {"path": name, "bytes": known["bytes"], "sha256": known["sha256"]}
-    size = (folder / name).stat().st_size
+    size = size_of(folder / name, known)
     if known is None:
         return {"path": name, "bytes": size, "sha256": sha256_of_written(folder / name)}
     if size != known["bytes"]:
@@ -264,9 +262,8 @@ def keep(folder: Path, beside: Mapping[str, str], known: Mapping[str, Mapping[st
     their first names too, until the scratch folder is removed after the commit. So a job that is killed before it finds
     its ranks finished.
     """
-    for scratch, name in beside.items():
-        if scratch in known and is_only_stored(folder / scratch, known[scratch]):
-            continue
+    for scratch in those_here(folder, beside, known):
+        name = beside[scratch]
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).unlink(missing_ok=True)  # of a killed attempt
         try:

@@ -203,6 +203,16 @@ def is_only_stored(path: Path, entry: Mapping[str, Any]) -> bool:
     return _sizes(root, key.rpartition("/")[0]).get(key) == entry["bytes"]
 
 
+def size_of(path: Path, entry: Mapping[str, Any] | None) -> int:
+    """Return the bytes of an artifact's file; if only the root's store has it, those of its manifest entry."""
+    return entry["bytes"] if entry is not None and is_only_stored(path, entry) else path.stat().st_size
+
+
+def those_here(folder: Path, names: Iterable[str], known: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the files of a folder except those that, by their entries in `known`, only the root's store has."""
+    return [name for name in names if name not in known or not is_only_stored(folder / name, known[name])]
+
+
 @lru_cache(maxsize=8)
 def _sizes(root: StoredRoot, prefix: str) -> dict[str, int]:
     return {key: said["size"] for key, said in root.objects.listed(prefix).items()}
