@@ -123,7 +123,6 @@ def test_pods_that_see_no_shared_folder_make_the_same_up_to_the_base_model(
         stages={"extracted_documents": {"nodes": 2}},
         parts={"kubernetes": kubernetes.settings(claims={}, secrets=["store"])},
     )
-    made = digests(check_digests(first, again, "s3://bucket/r", profile))
-    assert made.items() <= digests(first).items()
+    check_digests(first, again, "s3://bucket/r", profile)
     assert not list(scratch.iterdir()), "what pods have is seen by nobody else"
     server.stop()
