@@ -1,11 +1,11 @@
-"""Compare SFT, DPO, GRPO and multiple choice on a CPU with TRL and lm-eval: processor seconds for the same rows.
+"""Compare SFT, DPO, GRPO and exams on a CPU with TRL and lm-eval: processor seconds for the same rows.
 
-    PEDIGREE_DATA=… python -m benchmarks.posttraining [--parts sft dpo grpo choices] [--rounds 3] [--rows 96]
+    PEDIGREE_DATA=… python -m benchmarks.posttraining [--parts sft dpo grpo choices written] [--rounds 3] [--rows 96]
 
 All begin with one random model and its tokenizer, read the same rows once, in batches of the same size, with one
 thread. Sides take turns, each in a process of its own; the ratios are those of a round. Counted are the processor
 seconds from the making of the trainer to the end of its training (so with DPO's reference, and without imports,
-tokenizing and writing), and for multiple choice those of the answers.
+tokenizing and writing), and for exams those of the answers.
 
 | part | rows | peer, stock | peer, best |
 |---|---|---|---|
@@ -13,6 +13,7 @@ tokenizing and writing), and for multiple choice those of the answers.
 | dpo | at most 64 pairs (dpo_en_demo), 8 a step | TRL's DPOTrainer | no checkpointing, the reference computed once |
 | grpo | prompts of these pairs, 8 answers of 32 tokens each | TRL's GRPOTrainer | no checkpointing, eager |
 | choices | ARC-easy and HellaSwag | lm-eval's HFLM, batches of 1 | batches of 64 |
+| written | questions of GSM8K, answers of at most 64 tokens | lm-eval's HFLM, batches of 1 | batches of 64 |
 
 "Best" are settings that TRL documents and that work on a CPU: packing and padding-free rows need FlashAttention. TRL
 can put rows of similar length together only if there are some hundred rows; with fewer, its "best" could be better.
@@ -32,6 +33,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
+from hashlib import sha256
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -39,13 +41,14 @@ from typing import Any
 from benchmarks.rounds import ratios, spread
 from training.posttrain.rows.sorting import TRAIN_FILE, read_jsonl
 
-PARTS, SIDES = ("sft", "dpo", "grpo", "choices"), ("own", "stock", "best")
+PARTS, SIDES = ("sft", "dpo", "grpo", "choices", "written"), ("own", "stock", "best")
 Shape = tuple[int, int, int, int, int]  # width, layers, heads, key-value heads, width of the MLP
 SHAPES: dict[str, Shape] = {"kitchen": (192, 4, 3, 3, 512), "12.5M": (320, 8, 5, 5, 864)}
 VOCABULARY = {"kitchen": 2048, "12.5M": 8192}
 LENGTH, BATCH = 512, 16
 PAIRS_BATCH = 8  # pairs of a step; each has two rows
 NEW_TOKENS, GENERATIONS = 32, 8
+ANSWER_TOKENS = 64
 
 
 def main() -> int:
@@ -191,8 +194,8 @@ def measured(part: str, side: str, folder: Path) -> dict[str, Any]:
     import torch
 
     torch.set_num_threads(1)
-    if part == "choices":
-        return choices(side, folder)
+    if part in ("choices", "written"):
+        return (choices if part == "choices" else written)(side, folder)
     with timed() as told, tempfile.TemporaryDirectory() as out:
         (own if side == "own" else trl)(part, folder, Path(out), best=side == "best")
     return told
@@ -299,9 +302,6 @@ def trl(part: str, folder: Path, out: Path, *, best: bool) -> None:
 def choices(side: str, folder: Path) -> dict[str, Any]:
     """Return the seconds that log-likelihoods of all choices take, and how many of the likeliest are the right ones."""
     from lm_eval.api.instance import Instance
-    from lm_eval.models.huggingface import HFLM
-
-    from evaluation.exams.local_model import LocalModel
 
     number = len(read_jsonl(folder / "answers.jsonl"))
     items = [
@@ -314,11 +314,7 @@ def choices(side: str, folder: Path) -> dict[str, Any]:
         for item in items
         for n, choice in enumerate(item["choices"])
     ]
-    where = folder / "sft_model" / "model"
-    if side == "own":
-        model: Any = LocalModel(where, batch_size=64)
-    else:
-        model = HFLM(pretrained=str(where), device="cpu", batch_size=64 if side == "best" else 1)
+    model = exam_model(side, folder)
     began = time.process_time()
     found = iter(model.loglikelihood(requests))
     seconds = time.process_time() - began
@@ -327,6 +323,35 @@ def choices(side: str, folder: Path) -> dict[str, Any]:
         values = [next(found)[0] for _ in item["choices"]]
         right += values.index(max(values)) == item["gold"]
     return {"seconds": seconds, "items": len(items), "right": right}
+
+
+def written(side: str, folder: Path) -> dict[str, Any]:
+    """Return the seconds that written answers take, and how much was written, with a digest of all answers."""
+    from lm_eval.api.instance import Instance
+
+    number = len(read_jsonl(folder / "answers.jsonl"))
+    asked = {"until": ["Question:"], "max_gen_toks": ANSWER_TOKENS, "do_sample": False}
+    rows = islice(rows_of("benchmarks/gsm8k_test.jsonl.gz"), number)
+    texts = [f"Question: {row['question']}\nAnswer:" for row in rows]
+    requests = [Instance("generate_until", {}, (text, dict(asked)), n) for n, text in enumerate(texts)]
+    model = exam_model(side, folder)
+    began = time.process_time()
+    answers = model.generate_until(requests)
+    seconds = time.process_time() - began
+    said = sha256("\0".join(answers).encode()).hexdigest()[:8]
+    return {"seconds": seconds, "items": number, "characters": sum(map(len, answers)), "answers": said}
+
+
+def exam_model(side: str, folder: Path) -> Any:
+    """Return the fine-tuned model as a side asks it."""
+    where = folder / "sft_model" / "model"
+    if side == "own":
+        from evaluation.exams.local_model import LocalModel
+
+        return LocalModel(where, batch_size=64)
+    from lm_eval.models.huggingface import HFLM
+
+    return HFLM(pretrained=str(where), device="cpu", batch_size=64 if side == "best" else 1)
 
 
 if __name__ == "__main__":

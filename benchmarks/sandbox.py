@@ -18,6 +18,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from itertools import cycle, islice
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -30,9 +31,9 @@ HUMAN_EVAL = "data://benchmarks/human_eval.jsonl.gz"
 
 
 def programs(number: int) -> list[Program]:
-    """Return the first published solutions, each followed by a program that answers wrongly."""
+    """Return so many published solutions, from the first again after the last, each followed by a wrong program."""
     found = list[Program]()
-    for row in list(read_rows(HUMAN_EVAL))[:number]:
+    for row in islice(cycle(list(read_rows(HUMAN_EVAL))), number):
         test = f"{row['test']}\ncheck({row['entry_point']})"
         codes = (row["prompt"] + row["canonical_solution"], row["prompt"] + "    return 'another'\n")
         found += [Program(code=code, test=test, given=row["prompt"]) for code in codes]
@@ -123,7 +124,8 @@ def main(argv: list[str] | None = None) -> int:
         seconds, used = (
             spread([getattr(one, unit) * len(given) / 1000 for one in rounds]) for unit in ("elapsed", "processor")
         )
-        print(f"all {len(given)} programs, {at_once} at once: {seconds} s, {used} processor s")
+        cores = spread([one.processor / one.elapsed for one in rounds])
+        print(f"all {len(given)} programs, {at_once} at once: {seconds} s, {used} processor s, so {cores} cores")
     if options.peers:
         ratios = [ours.elapsed / peer.elapsed for ours, peer in zip(found["sandbox"], found["code_eval"], strict=True)]
         print(f"sandbox ÷ code_eval: {spread(ratios)}")

@@ -21,10 +21,10 @@ from lm_eval.evaluator import evaluate
 from lm_eval.utils import hash_string
 
 from evaluation.decision.intervals import share_interval
+from evaluation.exams.group_task import task_of
 from evaluation.exams.items import ExamItem
 from evaluation.exams.local_model import LocalModel, Prompt, TokenizedRequests
 from evaluation.exams.scored.lost_points import counted, whys
-from evaluation.exams.tasks import make_task
 from training.contract.job import DataError
 from training.contract.records import RecipeError
 from training.data.exams.grading import WORKED, Values, equals_one, is_right, names_one, normalized
@@ -153,7 +153,7 @@ def suite_task(
 ) -> tuple[ConfigurableTask, Form]:
     """Return the suite's task and its form. Generated answers use the chat template, likelihoods are of raw text."""
     if benchmark.is_task:
-        task = make_task(benchmark, items, settings)
+        task = task_of(benchmark, items, settings)
         return task, "chat" if has_template and task.OUTPUT_TYPE == "generate_until" else "raw"
     form: Form = "chat" if has_template and benchmark.kind != "multiple_choice" else "raw"
     return _Task(benchmark, items, form), form

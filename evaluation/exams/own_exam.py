@@ -15,6 +15,7 @@ from typing import Any
 
 from evaluation.exams.harness import NoneFits, SuiteResult, by_kind, check_shown, raw_prompt
 from evaluation.exams.items import ExamItem
+from evaluation.exams.scored.lost_points import own_why
 from training.contract.files.checksums import identity_of
 from training.contract.model_files import model_files
 from training.contract.parts.code import code_digest
@@ -167,4 +168,5 @@ def _sample(item: ExamItem, answer: ItemScore, prompt: str) -> dict[str, Any]:
         "response": answer.response,
         "score": float(answer.score),
         "correct": answer.score == 1,
+        **({"why": why} if (why := own_why(answer, item)) else {}),
     }

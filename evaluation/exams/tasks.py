@@ -10,21 +10,19 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, nullcontext, suppress
-from functools import cache, cached_property, lru_cache, partial
-from pathlib import Path
+from contextlib import contextmanager, nullcontext
+from dataclasses import replace
+from functools import cached_property, lru_cache, partial
 from types import ModuleType
 from typing import Any
 
 import datasets
-import lm_eval.tasks
 import lm_eval.utils
 from jinja2 import BaseLoader, StrictUndefined, Template, TemplateError
 from jinja2.sandbox import SandboxedEnvironment
 from lm_eval.api.instance import Instance
 from lm_eval.api.metrics import mean
 from lm_eval.api.task import ConfigurableTask
-from lm_eval.tasks._index import Entry, Kind, TaskIndex
 from lm_eval.tasks._yaml_loader import load_yaml
 
 from evaluation.exams.items import Exam, ExamItem, read_exam
@@ -41,6 +39,8 @@ from training.data.exams.generation import PASS_AT, WRITTEN, check_generation, c
 from training.data.exams.grading import given
 from training.data.exams.settings import DECIDED_HERE, BenchmarkRecipe
 from training.data.exams.task_checks import check_confined, confined_function
+from training.data.exams.task_groups import members, owners
+from training.data.exams.task_names import file_of
 from training.data.sources import open_uri, read_rows
 from training.generate.answer_draws import ITEM, answer_draw
 from training.generate.spread import shared_out
@@ -195,14 +195,18 @@ def _shown(document: Mapping[str, Any]) -> str:
     return prompt if isinstance(prompt, str) else ""
 
 
-def make_task(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: Mapping[str, Any]) -> LmEvalTask:
-    """Return the suite as a task of lm-eval.
+def make_task(
+    benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: Mapping[str, Any], *, of_group: str | None = None
+) -> LmEvalTask:
+    """Return the suite as a task of lm-eval; with `of_group`, as one of the tasks of this group.
 
     Raise RecipeError if lm-eval does not know the task, if the suite's fields do not define a task, or if the prompt
     needs examples and the recipe names no rows to draw them from; and DataError if programs cannot be judged here.
     """
     check_confined(benchmark)
     config = task_config(benchmark)
+    if "class" in config:
+        return _python_task(config["class"], benchmark, items)
     function = confined_function(benchmark)
     confined = ConfinedScores(function, benchmark.question_field) if function else None
     if confined is not None:
@@ -217,7 +221,9 @@ def make_task(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: M
         )
     splits = {TEST: [_document(item.row) for item in items]}
     if shots and examples:
-        splits[EXAMPLES] = [_document(row) for row in read_rows(examples, settings=settings)]
+        rows = list(read_rows(examples, settings=settings))
+        of = owners(replace(benchmark, task=of_group, uri=examples), rows) if of_group else [benchmark.task] * len(rows)
+        splits[EXAMPLES] = [_document(row) for row, task in zip(rows, of, strict=True) if task == benchmark.task]
     config |= {"task": benchmark.name, "test_split": TEST, "training_split": None, "validation_split": None}
     several = (config.get("repeats") or 1) if config.get("unsafe_code") else 1
     if several > 1 and not config.get("filter_list"):  # lm-eval would take the first program alone
@@ -244,6 +250,17 @@ def make_task(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: M
     return task
 
 
+def _python_task(cls: type[ConfigurableTask], benchmark: BenchmarkRecipe, items: Sequence[ExamItem]) -> LmEvalTask:
+    """Return a task that is a class of lm-eval's, with the suite's rows in place of its data set."""
+
+    class OnRows(LmEvalTask):
+        def __init__(self, config: dict[str, Any]) -> None:
+            rows = [_document(item.row) for item in items]
+            super().__init__({**config, "task": benchmark.name}, {"validation": rows}, [item.id for item in items])
+
+    return type(cls.__name__, (cls, OnRows), {})()
+
+
 def asked_exam(benchmark: BenchmarkRecipe, settings: Mapping[str, Any]) -> Exam:
     """Return what `read_exam` returns; of a suite of programs without the items whose score would say nothing.
 
@@ -251,6 +268,11 @@ def asked_exam(benchmark: BenchmarkRecipe, settings: Mapping[str, Any]) -> Exam:
     passes. Both are listed with the others that cannot be scored. Raise DataError if no item is left.
     """
     exam = read_exam(benchmark, settings)
+    if members(benchmark.task) and benchmark.outside_task() is None:
+        named = owners(benchmark, [item.row for item in exam.items])
+        return replace(
+            exam, items=[replace(one, kind=one.kind or name) for one, name in zip(exam.items, named, strict=True)]
+        )
     if not (benchmark.is_task and task_config(benchmark).get("unsafe_code")):
         return exam
     reasons = _told_nothing(make_task(benchmark, exam.items, settings), [item.answers[0] for item in exam.items])
@@ -318,37 +340,21 @@ def task_config(benchmark: BenchmarkRecipe) -> dict[str, Any]:
     return config
 
 
-@cache
-def _entry_of(name: str) -> Entry | None:
-    """Return what lm-eval's index has under a name, from the files that mention it.
-
-    The whole index parses 14,000 files, which takes ten seconds; looking for a word in them takes one.
-    """
-    index: dict[str, Entry] = {}
-    for path in sorted(Path(lm_eval.tasks.__path__[0]).rglob("*.yaml"), key=Path.as_posix):
-        if name.encode() in path.read_bytes():
-            with suppress(Exception):  # as lm-eval passes over files that are no task
-                TaskIndex.process_cfg(load_yaml(path, resolve_func=False), path, index)
-    return index.get(name)
-
-
 def named_config(name: str) -> dict[str, Any]:
     """Return the configuration of lm-eval's own task of that name, without the fields that only group tasks.
 
-    Raise RecipeError if there is no such task, or if it is code that reads its own data.
+    A task that is code of lm-eval's has its `class`. Raise RecipeError if there is no such task.
     """
-    entry = _entry_of(name)
-    if entry is None or entry.yaml_path is None or entry.kind not in (Kind.TASK, Kind.PY_TASK):
-        raise RecipeError(f"task={name!r}: lm-eval has no task of that name (a group or a tag is none)")
-    runs_code = load_yaml(entry.yaml_path, resolve_func=False).get("unsafe_code")
+    place = file_of(name)
+    if place is None:
+        raise RecipeError(f"task={name!r}: lm-eval has no task of that name")
+    runs_code = load_yaml(place, resolve_func=False).get("unsafe_code")
     with programs_confined() if runs_code else nullcontext():
-        config = load_yaml(entry.yaml_path)
+        config = load_yaml(place)
     if (
         detector := sys.modules.get("langdetect")
     ) is not None:  # of IFEval; without a seed its answers differ each time
         detector.DetectorFactory.seed = 0
-    if "class" in config:
-        raise RecipeError(f"task={name!r} is code of lm-eval's that reads its own data; it cannot be given rows")
     return {key: value for key, value in config.items() if key not in ("tag", "group", "task_list")}
 
 

@@ -26,6 +26,8 @@ from training.generate.spread import shared_out
 
 Draw = Callable[[torch.Tensor], torch.Tensor]
 Stopped = Callable[[int, list[int]], bool]  # whether the answer of a row, given its tokens, has ended
+LEAVING = 4  # rows leave a batch when a fourth of them has ended
+SLICE_TOKENS = 256  # of a pass, fewer of which take a processor hardly less time
 OPENING_TOKENS = 16  # at a prompt's end, among which the sign that begins a thought is looked for
 
 
@@ -107,7 +109,10 @@ class Sampler:
                 text = self._said(some[row], tokens)
                 return before_stop(text, until) != text
 
-            how = {"fill": self.end_id, "cache": self._cache_of(some), "stops": stops, "stopped": stopped}
+            # As in training, for models whose layers treat each position by itself, except in attention.
+            is_plain = not why_padded(self.model)
+            cache = roomy_cache(self.model.config) if is_plain else None
+            how = {"fill": self.end_id, "cache": cache, "stops": stops, "stopped": stopped, "leave": is_plain}
             return continued(self.model, some, max_new_tokens, ends, draw, **how)
 
         batches = in_passes(fitted, self.batch_size, more_tokens=max_new_tokens)
@@ -124,15 +129,6 @@ class Sampler:
             )
         self.truncated_prompts += len(tokens) > room
         return list(tokens[-room:]) or [self.end_id]
-
-    def _cache_of(self, prompts: Sequence[Sequence[int]]) -> Any:
-        """Return a cache with which prompts that come several times are read once; None where transformers' own serves.
-
-        As in training, it serves models whose layers treat each position by itself, except in attention.
-        """
-        if len(set(map(tuple, prompts))) == len(prompts) or why_padded(self.model):
-            return None
-        return roomy_cache(self.model.config)
 
     def _said(self, prompt: Sequence[int], tokens: Sequence[int]) -> str:
         """Return an answer's text, with the sign that begins its thought where the prompt ends in one."""
@@ -159,52 +155,123 @@ def continued(
     cache: Any = None,
     stops: torch.Tensor | None = None,
     stopped: Stopped = lambda row, tokens: True,
+    leave: bool = False,
 ) -> list[list[int]]:
     """Return the model's new tokens after each prompt, up to and including the first token in `ends`.
 
     At a token in `stops`, `stopped` says whether it ends the answer too. Prompts are padded on the left with `fill`.
     `draw` chooses a token for each row from the logits of the next one. With an empty `cache`, which takes the place of
-    transformers' own, prompts that are equal are read once.
+    transformers' own, prompts that are equal are read once. With `leave`, which needs one, prompts of similar lengths
+    are read together, and answers that have ended leave the batch, so that fewer positions are computed.
     """
     distinct = list(prompts) if cache is None else [list(one) for one in dict.fromkeys(map(tuple, prompts))]
-    rows_B = None if len(distinct) == len(prompts) else torch.tensor([distinct.index(list(one)) for one in prompts])
-    tokens_BT = padded(distinct, fill, left=True).to(model.device)
-    lengths_B = torch.tensor([len(prompt) for prompt in distinct], device=tokens_BT.device)
-    width = tokens_BT.shape[1]
-    mask_BT = torch.arange(width, device=tokens_BT.device)[None] >= (width - lengths_B)[:, None]
-    positions_BT = (mask_BT.cumsum(-1) - 1).clamp(min=0)
-    finished_B = torch.zeros(len(prompts), dtype=torch.bool, device=tokens_BT.device)
-    lengths_N = torch.zeros(len(prompts), dtype=torch.int64, device=tokens_BT.device)
-    new = []
-    for _ in range(max_new_tokens):
-        output = model(
-            input_ids=tokens_BT,
-            attention_mask=mask_BT.long(),
-            position_ids=positions_BT,
-            past_key_values=cache,
-            use_cache=True,
-            logits_to_keep=1,
-        )
-        cache = output.past_key_values
-        logits_BV = output.logits[:, -1].float()
-        if rows_B is not None and not new:
-            rows_B = rows_B.to(model.device)
-            cache.batch_select_indices(rows_B)
-            logits_BV, mask_BT, positions_BT = logits_BV[rows_B], mask_BT[rows_B], positions_BT[rows_B]
-        next_B = torch.where(finished_B, ends[0], draw(logits_BV))
+    rows = _Rows(model, distinct, fill, cache, in_slices=leave)
+    if len(distinct) < len(prompts):
+        rows.choose(torch.tensor([distinct.index(list(one)) for one in prompts], device=model.device))
+    finished_B = torch.zeros(len(prompts), dtype=torch.bool, device=model.device)
+    lengths_N = torch.zeros(len(prompts), dtype=torch.int64, device=model.device)
+    left_R = torch.arange(len(prompts), device=model.device)  # the rows that are still computed
+    new: list[torch.Tensor] = []
+    while True:
+        next_B = torch.where(finished_B, ends[0], draw(_in_place(rows.logits_BV, left_R, len(prompts))))
         new.append(next_B)
         lengths_N += ~finished_B
         finished_B = finished_B | torch.isin(next_B, ends)
         if stops is not None and len(stops):
             for row in (torch.isin(next_B, stops) & ~finished_B).nonzero()[:, 0].tolist():
                 finished_B[row] = stopped(row, [int(one[row]) for one in new])
-        if finished_B.all():
+        if finished_B.all() or len(new) == max_new_tokens:
             break
-        tokens_BT = next_B[:, None]
-        mask_BT = torch.cat([mask_BT, torch.ones_like(mask_BT[:, :1])], dim=1)
-        positions_BT = positions_BT[:, -1:] + 1
+        ended_R = finished_B[left_R]
+        if leave and LEAVING * int(ended_R.sum()) >= len(left_R):
+            rows.choose((~ended_R).nonzero()[:, 0])
+            left_R = left_R[~ended_R]
+        rows.go_on(next_B[left_R])
     answers = torch.stack(new, dim=1).tolist()
     return [tokens[:length] for tokens, length in zip(answers, lengths_N.tolist(), strict=True)]
+
+
+class _Rows:
+    """What a model has read of rows that it continues, and the logits of the next token of each."""
+
+    def __init__(
+        self, model: Any, prompts: Sequence[Sequence[int]], fill: int, cache: Any, in_slices: bool = False
+    ) -> None:
+        lengths_B = torch.tensor([len(prompt) for prompt in prompts], device=model.device)
+        width = int(lengths_B.max())
+        self._model, self._cache = model, cache
+        self._mask_BT = torch.arange(width, device=model.device)[None] >= (width - lengths_B)[:, None]
+        self._positions_BT = (self._mask_BT.cumsum(-1) - 1).clamp(min=0)
+        if in_slices:
+            self._read_in_slices(prompts, fill)
+        else:
+            self._read(padded(prompts, fill, left=True).to(model.device))
+        self._positions_BT = self._positions_BT[:, -1:]
+
+    def _read(self, tokens_BT: torch.Tensor) -> None:
+        output = self._model(
+            input_ids=tokens_BT,
+            attention_mask=self._mask_BT.long(),
+            position_ids=self._positions_BT,
+            past_key_values=self._cache,
+            use_cache=True,
+            logits_to_keep=1,
+        )
+        self._cache, self.logits_BV = output.past_key_values, output.logits[:, -1].float()
+
+    def _read_in_slices(self, prompts: Sequence[Sequence[int]], fill: int) -> None:
+        """Read prompts of similar lengths together, and put what was read of all into one cache."""
+        order = sorted(range(len(prompts)), key=lambda row: -len(prompts[row]))
+        places = [order[some] for some in similar([len(prompts[row]) for row in order])]
+        read = [_Rows(self._model, [prompts[row] for row in some], fill, None) for some in places]
+        width = self._mask_BT.shape[1]
+        for number in range(len(read[0]._cache.layers)):
+            whole = []
+            for name in ("keys", "values"):
+                parts = [getattr(one._cache.layers[number], name) for one in read]
+                whole.append(parts[0].new_zeros((len(prompts), parts[0].shape[1], width, parts[0].shape[3])))
+                for rows, part in zip(places, parts, strict=True):
+                    whole[-1][rows, :, width - part.shape[2] :] = part
+            for one in read:  # held twice is one layer alone
+                one._cache.layers[number].keys = one._cache.layers[number].values = None
+            self._cache.update(*whole, number)
+        self.logits_BV = read[0].logits_BV.new_empty((len(prompts), read[0].logits_BV.shape[1]))
+        for rows, one in zip(places, read, strict=True):
+            self.logits_BV[rows] = one.logits_BV
+
+    def choose(self, rows_B: torch.Tensor) -> None:
+        """Go on with these rows alone; one may come several times."""
+        self._cache.batch_select_indices(rows_B)
+        self.logits_BV, self._mask_BT = self.logits_BV[rows_B], self._mask_BT[rows_B]
+        self._positions_BT = self._positions_BT[rows_B]
+
+    def go_on(self, next_B: torch.Tensor) -> None:
+        """Read one token more of each row."""
+        self._mask_BT = torch.cat([self._mask_BT, torch.ones_like(self._mask_BT[:, :1])], dim=1)
+        self._positions_BT = self._positions_BT + 1
+        self._read(next_B[:, None])
+
+
+def _in_place(logits_RV: torch.Tensor, rows_R: torch.Tensor, number: int) -> torch.Tensor:
+    """Return the logits of so many rows of which some are no more computed; theirs are zeros."""
+    if len(rows_R) == number:
+        return logits_RV
+    logits_BV = logits_RV.new_zeros((number, logits_RV.shape[1]))
+    logits_BV[rows_R] = logits_RV
+    return logits_BV
+
+
+def similar(lengths: Sequence[int]) -> Iterator[slice]:
+    """Yield slices of rows, the longest first, that one pass reads with little padding.
+
+    A slice that has enough tokens for a pass ends before a row that would be padded by more than a fifth.
+    """
+    start = 0
+    for at, length in enumerate(lengths):
+        if (at - start) * lengths[start] >= SLICE_TOKENS and 5 * length < 4 * lengths[start]:
+            yield slice(start, at)
+            start = at
+    yield slice(start, len(lengths))
 
 
 def seeds_of(seed: int, count: int) -> list[int]:

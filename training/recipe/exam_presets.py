@@ -70,6 +70,13 @@ SUITES: dict[str, dict[str, Any]] = {
         },
     },
     "gsm8k_cot": {"rows": "gsm8k_test", "kind": "generate"},
+    "bbh": {
+        "rows": "bbh",
+        "kind": "generate",
+        "question_field": "input",
+        "answer_field": "target",
+        "task": "bbh_cot_fewshot",  # a group of a task for each subject, with examples of its own
+    },
     "ifeval": {
         "rows": "ifeval",
         "kind": "generate",

@@ -17,6 +17,7 @@ from evaluation.exams.tasks import LmEvalTask
 from training.contract.sandbox.answers import ConfinedScores
 from training.data.exams.generation import WRITTEN
 from training.data.exams.grading import given, names_one
+from training.data.exams.own_harness import ItemScore
 
 EMPTY = "empty answer"
 UNCLOSED = "thought without an end"
@@ -51,10 +52,17 @@ def whys(record: Mapping[str, Any], item: ExamItem, task: ConfigurableTask, *, i
     return [_of_value(record, item, answers, own)]
 
 
+def own_why(answer: ItemScore, item: ExamItem) -> list[Why]:
+    """Return why an answer got 0 from a harness from outside: as it says or, of a written answer, by its text."""
+    if answer.score or (item.choices and not answer.why):
+        return []
+    return [_why(answer.why) if answer.why else _of_text(answer.response) or _of_text_alone(answer.response, item)]
+
+
 def _of_value(record: Mapping[str, Any], item: ExamItem, answers: Sequence[str], own: LmEvalTask | None) -> Why:
     """Return why the value that is read from answers is not right."""
     if own is None:
-        return _why(AMONG if names_one(answers[0], item.answers) else WRONG)
+        return _of_text_alone(answers[0], item)
     scores, extracted = own.config.process_results, record["filtered_resps"][0]
     if isinstance(scores, ConfinedScores):
         scored = scores.scored_before(record["doc"], [extracted])
@@ -62,6 +70,10 @@ def _of_value(record: Mapping[str, Any], item: ExamItem, answers: Sequence[str],
     if extracted in own.fallbacks(record["filter"]) and extracted not in answers:
         return _why(REFUSED, f"the filter {record['filter']} finds nothing in it")
     return _why(WRONG)
+
+
+def _of_text_alone(answer: str, item: ExamItem) -> Why:
+    return _why(AMONG if names_one(answer, item.answers) else WRONG)
 
 
 def _of_text(answer: str) -> Why | None:

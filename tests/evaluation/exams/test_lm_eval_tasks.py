@@ -24,11 +24,13 @@ from transformers import AutoModelForCausalLM
 from evaluation.exams.harness import run_suites
 from evaluation.exams.items import ExamItem, read_exam
 from evaluation.exams.local_model import LocalModel
+from evaluation.exams.suites.canned_answers import try_suite
 from evaluation.exams.tasks import FEWSHOT_SEED, LmEvalTask, named_config, task_config
 from tests.evaluation.conftest import SPECIAL
 from training.contract.records import RecipeError
 from training.data.exams.benchmarks import read_items
 from training.data.exams.settings import BenchmarkRecipe
+from training.data.exams.task_checks import check_suite
 from training.data.exams.task_files import check_own_task
 from training.data.sources import read_rows
 
@@ -244,7 +246,7 @@ def test_a_task_without_its_examples_or_its_columns_is_refused(tmp_path, folder)
 def test_a_task_that_lm_eval_lacks_is_refused_when_the_recipe_is_read():
     for task, match in [
         ("arc_esay", "a: task='arc_esay': lm-eval has no task of that name .*; near it are arc_easy"),
-        ("mmlu", "a group or a tag is none"),
+        ("mmlu_stem_tasks", "a tag is none"),
     ]:
         with pytest.raises(RecipeError, match=match):
             BenchmarkRecipe(name="a", uri="x.jsonl", kind="generate", task=task)
@@ -258,7 +260,6 @@ def test_a_task_that_lm_eval_lacks_is_refused_when_the_recipe_is_read():
     [
         ({"task": "gsm8k"}, "the task has 5 examples in its prompt; name rows in fewshot_uri"),
         ({"task": "wikitext"}, "output_type='loglikelihood_rolling'"),
-        ({"task": "squadv2"}, "code of lm-eval's that reads its own data"),
         ({"task": "arc_easy", "metric": "exact_match"}, "metric='exact_match'; the task has acc, acc_norm"),
         ({"lm_eval": OWN, "metric": "acc,none"}, "metric='acc,none'; the task has exact_match"),
     ],
@@ -290,6 +291,40 @@ def test_a_task_whose_columns_a_file_lacks_is_refused_where_the_file_is_first_re
     )
     with pytest.raises(RecipeError, match=f"a: doc_to.*{re.escape(said)}.*the columns of .*rows.jsonl are id, prompt"):
         read_items(suite)
+
+
+@pytest.mark.parametrize("name", ["fda", "swde", "squad_completion"])
+def test_a_task_in_python_is_lm_evals_own(tmp_path, folder, name):
+    rows = [{"text": f"The sky is blue, case {n}. The case is ", "value": f"case {n}"} for n in range(3)]
+    (tmp_path / "rows.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    fields = {"question_field": "text", "answer_field": "value", "task": name}
+    suite = BenchmarkRecipe(name="a", uri=str(tmp_path / "rows.jsonl"), kind="generate", **fields)
+    check_suite(suite)
+    items = read_exam(suite, {}).items
+    tried = try_suite(suite, items, {})
+    assert tried["right"] == 1 and {tried[kind] for kind in ("wrong", "empty", "overlong")} == {0}
+    (result,) = run_suites(LocalModel(folder, batch_size=4), [(suite, items)], has_template=False)
+    cls = named_config(name)["class"]
+    given = {"download": lambda self, *_, **__: setattr(self, "dataset", {"validation": rows})}
+    stock = type(cls.__name__, (cls,), given)
+    model = HFLM(pretrained=str(folder), device="cpu", batch_size=1, max_length=2048)
+    outcome = evaluate(lm=model, task_dict={"tasks": {"own": stock()}, "groups": {}}, bootstrap_iters=0)
+    for mine, theirs in zip(result.samples, outcome["samples"]["own"], strict=True):
+        assert (mine["prompt"], mine["response"]) == (theirs["arguments"][0][0], theirs["resps"][0][0])
+        assert mine["correct"] == bool(theirs["contains"])
+
+
+@pytest.mark.parametrize(
+    ("more", "problem"),
+    [
+        ({"task": "squadv2"}, r"is code of lm-eval's that fetches its metric or data \(evaluate.load\)"),
+        ({"task": "scrolls_quality"}, r"fetches its metric or data \(hf_hub_download\)"),
+        ({"task": "fda", "num_fewshot": 2}, "num_fewshot, fewshot_uri have no effect on task='fda'"),
+    ],
+)
+def test_a_task_in_python_that_fetches_or_does_not_follow_is_refused(more, problem):
+    with pytest.raises(RecipeError, match=problem):
+        check_suite(BenchmarkRecipe(name="a", uri="x.jsonl", kind="generate", **more))
 
 
 def test_fields_of_a_task_need_a_task():

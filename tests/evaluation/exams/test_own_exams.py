@@ -102,6 +102,8 @@ FAULTS = {
     "scores['item-1'] = 1.01": "the score 1.01; it must be a number from 0 to 1",
     "scores['item-1'] = '1'": "the score '1'",
     "return [ItemScore(item='item-1', score=1, response=3)]": "a int as response; it must be text",
+    "return [ItemScore(item='item-1', score=0, why='two\\nlines')]": "a line of at most 60 characters is right",
+    "return [ItemScore(item='item-1', score=1, why='slow')]": "why='slow'; a reason is for a score of 0",
     "import itertools; return (ItemScore(item=f'item-{n % 4}', score=0) for n in itertools.count())": "item-0' twice",
     "(model / 'config.json').write_text('{}')": "changed config.json in the model's folder",
     "(model / 'more.txt').write_text('more')": "changed more.txt in the model's folder",
@@ -113,6 +115,16 @@ def test_what_fails_in_a_harness_is_told_under_its_name(tmp_path, base_folder, w
     folder = Path(shutil.copytree(base_folder, tmp_path / "model"))
     with pytest.raises(PartFailed, match=f"harness mine .*{FAULTS[body]}"):
         asked(write, folder, tmp_path, body)
+
+
+def test_answers_that_score_0_say_why(tmp_path, base_folder, write):
+    """As the harness says or, where it says nothing, as suites without one do: an empty, a wrong, a hedging answer."""
+    said = "return [ItemScore(item=f'item-{{n}}', score=0, **more) for n, more in enumerate((dict(why='out of steps'),"
+    said += " dict(), dict(response='It is red.'), dict(response='red or blue')))]"
+    result = asked(write, base_folder, tmp_path, said.format())
+    reasons = ["out of steps", "empty answer", "wrong answer", "right value among others"]
+    assert [row["why"] for row in result.samples] == [[{"kind": kind}] for kind in reasons]
+    assert result.as_json()["scored_0"] == dict.fromkeys(sorted(reasons), 1)
 
 
 def test_a_harness_that_opens_the_folder_itself_is_scored_in_parts(tmp_path, base_folder, write):

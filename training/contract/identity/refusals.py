@@ -12,7 +12,7 @@ from collections.abc import Iterator
 
 # Modules that only refuse, or compute what is needed to refuse, with the reason.
 REFUSALS = {
-    "training.data.exams.task_names": "refuses tasks that lm-eval does not have",
+    "training.data.exams.task_names": "finds files of lm-eval, whose version is recorded, and refuses what they lack",
     "training.contract.user_input.names": "refuses names that no folder or registry could have",
     "training.posttrain.passed_through": "refuses fields that TRL and peft do not have",
     "training.pretrain.capacity.divisible": "refuses degrees that do not divide a model, before anything is computed",

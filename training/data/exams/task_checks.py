@@ -19,8 +19,12 @@ from training.contract.sandbox.answers import PACKAGES, STAND_INS, Function
 from training.data.exams.generation import PASS_AT, check_generation, check_repeats
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.exams.task_files import _given, _source, check_own_task
+from training.data.exams.task_groups import check_group, tasks_of
 
 NLTK_DATA = re.compile(rb"""nltk\.data\.find\(["']([\w/.-]+)["']\)""")
+# What a task in Python would fetch: a metric or a data set of a hub.
+FETCHED = re.compile(rb"\b(?:evaluate\.load|hf_hub_download|load_dataset)\b")
+SERVICES = frozenset(("requests", "openai"))  # packages by which something elsewhere is asked
 VERSIONS = re.compile(rb"""assert version\(["']([\w.-]+)["']\)\.startswith\(["']([\w.]+)["']\)""")
 EVALUATORS = frozenset(("eval", "exec", "__import__"))
 # sympy makes expressions of texts by Python's eval, and the others by sympy or by an evaluator of their own.
@@ -28,19 +32,67 @@ EVALUATING_PACKAGES = frozenset(("sympy", "math_verify", "latex2sympy2", "latex2
 
 
 def check_suite(suite: BenchmarkRecipe) -> None:
-    """Raise RecipeError with everything that stands against a suite's task."""
+    """Raise RecipeError with everything that stands against a suite's task; of a group against the first that it has.
+
+    A group's rows are looked at where they are read.
+    """
+    check_group(suite)
+    for one in tasks_of(suite):
+        _check_task(one)
+
+
+def _check_task(suite: BenchmarkRecipe) -> None:
     whole = _fields(suite)
     fields = replace(suite, num_fewshot=0) if suite.is_task and _own_examples(suite, whole) else suite
     if whole.get("unsafe_code") and PASS_AT.fullmatch((suite.metric or "").partition(",")[0]):  # of several programs
         fields = replace(fields, metric=None)
     all_of(
         partial(check_own_task, fields),
+        partial(_check_class, suite, whole),
+        partial(_check_no_service, suite, whole),
         partial(check_confined, suite),
         partial(_check_installed, suite, whole),
         partial(check_generation, suite.name, whole),
         partial(_check_repeats, suite, whole),
         partial(_check_examples, suite, whole),
     )
+
+
+def _check_class(suite: BenchmarkRecipe, whole: Mapping[str, Any]) -> None:
+    """Raise RecipeError for a task that is code of lm-eval's, if it fetches anything or does not follow the suite."""
+    if "class" not in whole:
+        return
+    sources = (path.read_bytes() for path in _modules(_texts_in(whole)))
+    if found := sorted({one.decode() for source in sources for one in FETCHED.findall(source)}):
+        raise RecipeError(
+            f"{suite.name}: task={suite.task!r} is code of lm-eval's that fetches its metric or data ({found[0]});"
+            " take another suite"
+        )
+    if suite.lm_eval or suite.num_fewshot or suite.fewshot_uri:
+        raise RecipeError(
+            f"{suite.name}: lm_eval, num_fewshot, fewshot_uri have no effect on task={suite.task!r}, which is code of"
+            " lm-eval's; leave them out"
+        )
+
+
+def _check_no_service(suite: BenchmarkRecipe, whole: Mapping[str, Any]) -> None:
+    """Raise RecipeError if the function that scores a task's answers sends them to a service elsewhere."""
+    if found := sorted(_services(str(whole.get("process_results")))):
+        raise RecipeError(
+            f"{suite.name}: task={suite.task!r} scores answers by a service elsewhere ({found[0]}), and exams are"
+            " scored offline; take another suite"
+        )
+
+
+def _services(function: str) -> set[str]:
+    """Return the packages of SERVICES that a function of lm-eval's tasks needs, or its module does not do without."""
+    names = set[str]()
+    for path in _modules([function])[:1]:
+        tree = ast.parse(path.read_bytes())
+        own = (one for one in tree.body if getattr(one, "name", "") == function.rpartition(".")[2])
+        inside = [one for node in own for one in ast.walk(node) if isinstance(one, ast.Import | ast.ImportFrom)]
+        names |= {*_imported(tree.body), *_imported(inside)}
+    return names & SERVICES
 
 
 def check_confined(suite: BenchmarkRecipe) -> None:
@@ -90,6 +142,7 @@ def runs_programs(suite: BenchmarkRecipe) -> bool:
 
 def _fields(suite: BenchmarkRecipe) -> dict[str, Any]:
     """Return the fields of a suite's task, those of the recipe in place of its own; functions are names of places."""
+    suite = tasks_of(suite)[0]
     return ((_given(suite)[0] or {}) if suite.is_task else {}) | suite.lm_eval
 
 

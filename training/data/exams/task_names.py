@@ -12,18 +12,20 @@ from pathlib import Path
 
 from training.contract.records import RecipeError
 
+GROUP = re.compile(rb"^[\"']?group[\"']?: *[\"']?([^\s\"'#\[]+)[\"']? *(?:#.*)?$", re.MULTILINE)
+TAGS = re.compile(rb"^[\"']?tag[\"']?:((?: *[^\n]*)(?:\n *- *[^\n]+)*)", re.MULTILINE)
 NAMED = re.compile(rb"^[\"']?task[\"']?: *[\"']?([^\s\"'#\[]+)[\"']? *(?:#.*)?$", re.MULTILINE)
 
 
 def check_task(name: str, where: str) -> None:
-    """Raise RecipeError if lm-eval has no task of that name.
+    """Raise RecipeError if lm-eval has no task and no group of that name.
 
     `where` is the suite's name. On a node without lm-eval nothing is known, and nothing is refused.
     """
-    if _files() and file_of(name) is None:
-        near = get_close_matches(name, _all_names(), n=3)
+    if _files() and file_of(name) is None and group_file(name) is None:
+        near = get_close_matches(name, [*_all_names(), *_groups()[0]], n=3)
         raise RecipeError(
-            f"{where}: task={name!r}: lm-eval has no task of that name (a group or a tag is none)"
+            f"{where}: task={name!r}: lm-eval has no task of that name (a tag is none)"
             + (f"; near it are {', '.join(near)}" if near else "")
         )
 
@@ -39,6 +41,29 @@ def file_of(name: str) -> str | None:
     runs = ((start, start + number) for number in range(len(words), 0, -1) for start in range(len(words) - number + 1))
     near = (path for start, end in runs for path in _files().get("_".join(words[start:end]), ()))
     return next((path for path in near if name in _names([path])), None) or _all_names().get(name)
+
+
+def group_file(name: str) -> str | None:
+    """Return the path of lm-eval's file that declares a group; None if there is none, or no lm-eval."""
+    return _groups()[0].get(name)
+
+
+def tagged(tag: str) -> tuple[str, ...]:
+    """Return the names of lm-eval's tasks with a tag, in the order of their files."""
+    return tuple(sorted(_groups()[1].get(tag, ()), key=lambda name: file_of(name) or ""))
+
+
+@cache
+def _groups() -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Return the files of lm-eval's groups, and the tasks of its tags, which means opening each task file once."""
+    groups, tags = dict[str, str](), dict[str, list[str]]()
+    for path in sorted({one for paths in _files().values() for one in paths}):
+        source = Path(path).read_bytes()
+        groups |= {found.decode(): path for found in GROUP.findall(source)}
+        for listed in TAGS.findall(source):
+            for tag in re.findall(rb"[\w.-]*\w", listed):
+                tags.setdefault(tag.decode(), []).extend(name.decode() for name in NAMED.findall(source))
+    return groups, tags
 
 
 @cache
