@@ -202,8 +202,10 @@ class _Rows:
         self._model, self._cache = model, cache
         self._mask_BT = torch.arange(width, device=model.device)[None] >= (width - lengths_B)[:, None]
         self._positions_BT = (self._mask_BT.cumsum(-1) - 1).clamp(min=0)
-        if in_slices:
-            self._read_in_slices(prompts, fill)
+        order = sorted(range(len(prompts)), key=lambda row: -len(prompts[row]))
+        places = [order[some] for some in similar([len(prompts[row]) for row in order])] if in_slices else []
+        if len(places) > 1:
+            self._read_in_slices(prompts, fill, places)
         else:
             self._read(padded(prompts, fill, left=True).to(model.device))
         self._positions_BT = self._positions_BT[:, -1:]
@@ -219,10 +221,8 @@ class _Rows:
         )
         self._cache, self.logits_BV = output.past_key_values, output.logits[:, -1].float()
 
-    def _read_in_slices(self, prompts: Sequence[Sequence[int]], fill: int) -> None:
-        """Read prompts of similar lengths together, and put what was read of all into one cache."""
-        order = sorted(range(len(prompts)), key=lambda row: -len(prompts[row]))
-        places = [order[some] for some in similar([len(prompts[row]) for row in order])]
+    def _read_in_slices(self, prompts: Sequence[Sequence[int]], fill: int, places: Sequence[Sequence[int]]) -> None:
+        """Read the prompts at some places together, then those at others, and put what was read into one cache."""
         read = [_Rows(self._model, [prompts[row] for row in some], fill, None) for some in places]
         width = self._mask_BT.shape[1]
         for number in range(len(read[0]._cache.layers)):

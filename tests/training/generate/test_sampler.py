@@ -46,7 +46,9 @@ def test_an_answer_goes_on_to_a_stop_string_outside_of_its_thought(tmp_path, pro
 
     def speak(*call):
         """Let the model give the next token of what it is to say."""
-        call[-1].logits = torch.nn.functional.one_hot(torch.tensor([[tokens[len(read)]]] * 2), 400).float()
+        call[-1].logits = torch.nn.functional.one_hot(
+            torch.tensor([[tokens[len(read)]]] * len(call[-1].logits)), 400
+        ).float()
         read.append(call)
 
     sampler.model.register_forward_hook(speak)
@@ -149,5 +151,5 @@ def test_prompts_of_similar_lengths_are_read_together_and_ended_answers_leave_th
     assert sampler.answer_tokens(prompts, **how, seeds=range(12)) == alone
     assert len(set(map(len, alone))) > 3 and read[:2] == [[4, 90], [8, 30]]
     steps = [rows for rows, tokens in read[2:]]
-    assert steps[0] == 12 and steps == sorted(steps, reverse=True) and sum(steps) < 0.8 * 12 * len(steps)
+    assert steps == sorted(steps, reverse=True) and steps[0] > steps[-1] and sum(steps) < 0.6 * 12 * len(steps)
     assert len(steps) == max(map(len, alone)) - 1
