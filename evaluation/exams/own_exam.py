@@ -26,6 +26,8 @@ from training.generate.answer_draws import answer_seed
 from training.generate.sampler import Sampler
 from training.generate.turns import Message
 
+MOST_OF_WHY = 60  # characters of a reason, so that reasons can be counted
+
 
 class Generator:
     """A model that answers prompts about the items of one suite, as a harness sees it.
@@ -140,6 +142,8 @@ def _result(
     found: dict[str, ItemScore],
     prompts: dict[str, list[str]],
 ) -> SuiteResult:
+    if problem := next(filter(None, map(_problem_of_why, found.values())), ""):
+        raise PartFailed(f"harness {ready.name} {problem}")
     values = [float(found[item.id].score) for item in kept]
     chances = [1 / len(item.choices) if item.choices else 0.0 for item in kept]
     part = benchmark.outside_parts()[ready.name]
@@ -157,6 +161,15 @@ def _result(
         set_aside=tuple(sorted({item.id for item in items} - {item.id for item in kept})),
         items=tuple(kept),
     )
+
+
+def _problem_of_why(one: ItemScore) -> str:
+    """Return what is wrong with the reason of an answer's score; empty if nothing is."""
+    if not isinstance(one.why, str) or len(one.why) > MOST_OF_WHY or not one.why.isprintable():
+        return f"gave the item {one.item!r} why={one.why!r:.80}; a line of at most {MOST_OF_WHY} characters is right"
+    if one.why and one.score:
+        return f"gave the item {one.item!r} the score {one.score!r} and why={one.why!r}; a reason is for a score of 0"
+    return ""
 
 
 def _sample(item: ExamItem, answer: ItemScore, prompt: str) -> dict[str, Any]:

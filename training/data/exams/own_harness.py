@@ -11,7 +11,6 @@ from training.contract.parts.outside import NoSettings, PartFailed, PartsOf, nam
 from training.contract.records import RecipeError
 
 KIND = "harnesses"
-MOST_OF_WHY = 60  # characters of a kind of reason
 Asked = Literal["generator", "folder"]
 MODELS: tuple[str, ...] = get_args(Asked)
 
@@ -81,10 +80,6 @@ def _problem(one: Any, known: Collection[str], found: Collection[str]) -> str:
         return f"gave the item {one.item!r} the score {one.score!r}; it must be a number from 0 to 1"
     if not isinstance(one.response, str):
         return f"gave the item {one.item!r} a {type(one.response).__name__} as response; it must be text"
-    if not isinstance(one.why, str) or len(one.why) > MOST_OF_WHY or not one.why.isprintable():
-        return f"gave the item {one.item!r} why={one.why!r:.80}; a line of at most {MOST_OF_WHY} characters is right"
-    if one.why and one.score:
-        return f"gave the item {one.item!r} the score {one.score!r} and why={one.why!r}; a reason is for a score of 0"
     return ""
 
 

@@ -19,7 +19,7 @@ from training.contract.sandbox.answers import PACKAGES, STAND_INS, Function
 from training.data.exams.generation import PASS_AT, check_generation, check_repeats
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.exams.task_files import _given, _source, check_own_task
-from training.data.exams.task_groups import check_group, tasks_of
+from training.data.exams.task_groups import check_group, python_task, tasks_of
 
 NLTK_DATA = re.compile(rb"""nltk\.data\.find\(["']([\w/.-]+)["']\)""")
 # What a task in Python would fetch: a metric or a data set of a hub.
@@ -42,13 +42,14 @@ def check_suite(suite: BenchmarkRecipe) -> None:
 
 
 def _check_task(suite: BenchmarkRecipe) -> None:
+    if suite.outside_task() is None and (python := python_task(suite.task)):
+        return _check_class(suite, python)
     whole = _fields(suite)
     fields = replace(suite, num_fewshot=0) if suite.is_task and _own_examples(suite, whole) else suite
     if whole.get("unsafe_code") and PASS_AT.fullmatch((suite.metric or "").partition(",")[0]):  # of several programs
         fields = replace(fields, metric=None)
     all_of(
         partial(check_own_task, fields),
-        partial(_check_class, suite, whole),
         partial(_check_no_service, suite, whole),
         partial(check_confined, suite),
         partial(_check_installed, suite, whole),
@@ -60,8 +61,6 @@ def _check_task(suite: BenchmarkRecipe) -> None:
 
 def _check_class(suite: BenchmarkRecipe, whole: Mapping[str, Any]) -> None:
     """Raise RecipeError for a task that is code of lm-eval's, if it fetches anything or does not follow the suite."""
-    if "class" not in whole:
-        return
     sources = (path.read_bytes() for path in _modules(_texts_in(whole)))
     if found := sorted({one.decode() for source in sources for one in FETCHED.findall(source)}):
         raise RecipeError(

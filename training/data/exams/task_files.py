@@ -107,7 +107,10 @@ def _named_config(name: str) -> tuple[dict[str, Any] | None, list[str]]:
     place, loader = file_of(name), _module("tasks/_yaml_loader.py")
     if place is None or loader is None:
         return None, []
-    return loader.load_yaml(place, resolve_func=False), []
+    config = loader.load_yaml(place, resolve_func=False)
+    if "class" in config:
+        return None, [f"task={name!r} is code of lm-eval's that reads its own data; it cannot be given rows"]
+    return config, []
 
 
 def _unfit(suite: BenchmarkRecipe, whole: dict[str, Any], *, is_whole: bool) -> list[str]:
@@ -116,7 +119,7 @@ def _unfit(suite: BenchmarkRecipe, whole: dict[str, Any], *, is_whole: bool) -> 
     `is_whole` says that no field has a problem, so that one that is missing is not there under another name.
     """
     problems = _unfit_output(whole)
-    if is_whole and not problems and "class" not in whole:
+    if is_whole and not problems:
         choice = ["doc_to_choice"] if whole.get("output_type") == "multiple_choice" else []
         problems += [f"the task has no {name}" for name in (*NEEDED, *choice) if name not in whole]
     shots = whole.get("num_fewshot") if suite.num_fewshot is None else suite.num_fewshot

@@ -105,6 +105,12 @@ def check_group(suite: BenchmarkRecipe) -> None:
         raise RecipeError(f"{where}: the tasks of the group run code or are code; name one of them")
 
 
+def python_task(name: str | None) -> dict[str, Any]:
+    """Return the fields of a task of lm-eval that is a class of Python's; none of any other task."""
+    fields = fields_in(file_of(name) or "") if name else {}
+    return fields if "class" in fields else {}
+
+
 @cache
 def fields_in(place: str) -> dict[str, Any]:
     """Return the fields in a file of lm-eval's with those that it includes, functions as the names of their places."""
