@@ -37,7 +37,12 @@ def check_suite(suite: BenchmarkRecipe) -> None:
     A group's rows are looked at where they are read.
     """
     check_group(suite)
-    for one in tasks_of(suite):
+    tasks = tasks_of(suite)
+    if len(tasks) > 1 and any(map(confined_function, tasks)):
+        raise RecipeError(
+            f"{suite.name}: task={suite.task!r}: the tasks of the group evaluate answers; name one of them"
+        )
+    for one in tasks:
         _check_task(one)
 
 
