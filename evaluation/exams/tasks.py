@@ -258,7 +258,8 @@ def _python_task(cls: type[ConfigurableTask], benchmark: BenchmarkRecipe, items:
             rows = [_document(item.row) for item in items]
             super().__init__({**config, "task": benchmark.name}, {"validation": rows}, [item.id for item in items])
 
-    return type(cls.__name__, (cls, OnRows), {})()
+    made: Any = type(cls.__name__, (cls, OnRows), {})
+    return made()
 
 
 def asked_exam(benchmark: BenchmarkRecipe, settings: Mapping[str, Any]) -> Exam:

@@ -194,6 +194,8 @@ def continued(
 class _Rows:
     """What a model has read of rows that it continues, and the logits of the next token of each."""
 
+    logits_BV: torch.Tensor
+
     def __init__(
         self, model: Any, prompts: Sequence[Sequence[int]], fill: int, cache: Any, in_slices: bool = False
     ) -> None:
