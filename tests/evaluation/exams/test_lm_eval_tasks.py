@@ -17,6 +17,7 @@ from tests.examples import example
 
 pytest.importorskip("torch")
 
+from datasets import Dataset
 from lm_eval.evaluator import evaluate
 from lm_eval.models.huggingface import HFLM
 from transformers import AutoModelForCausalLM
@@ -305,7 +306,8 @@ def test_a_task_in_python_is_lm_evals_own(tmp_path, folder, name):
     assert tried["right"] == 1 and {tried[kind] for kind in ("wrong", "empty", "overlong")} == {0}
     (result,) = run_suites(LocalModel(folder, batch_size=4), [(suite, items)], has_template=False)
     cls = named_config(name)["class"]
-    given = {"download": lambda self, *_, **__: setattr(self, "dataset", {"validation": rows})}
+    data = {"validation": Dataset.from_list(rows)}
+    given = {"download": lambda self, *_, **__: setattr(self, "dataset", data)}
     stock = type(cls.__name__, (cls,), given)
     model = HFLM(pretrained=str(folder), device="cpu", batch_size=1, max_length=2048)
     outcome = evaluate(lm=model, task_dict={"tasks": {"own": stock()}, "groups": {}}, bootstrap_iters=0)
