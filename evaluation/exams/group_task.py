@@ -32,7 +32,7 @@ def task_of(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], settings: Map
     tasks = {
         name: make_task(replace(benchmark, task=name), some, settings, of_group=group) for name, some in of.items()
     }
-    documents = {name: iter(list(task.test_docs())) for name, task in tasks.items()}
+    documents: dict[str, Any] = {name: iter(list(task.test_docs())) for name, task in tasks.items()}
     if wrong := [name for name, task in tasks.items() if len(task.test_docs()) != len(of[name])]:
         raise RecipeError(f"{benchmark.name}: the task {wrong[0]} makes no question of some of its rows")
     return GroupTask(tasks, [{**next(documents[name]), OWNER: name} for name in named], [item.id for item in items])
@@ -60,17 +60,17 @@ class GroupTask(LmEvalTask):
         """Return the prompt of one item, by its own task."""
         return self._of(doc).fewshot_context(doc, *given, **named)
 
-    def doc_to_text(self, doc: Any, *given: Any) -> Any:
+    def doc_to_text(self, doc: Any, doc_to_text: Any = None) -> Any:
         """Return the question of one item, by its own task."""
-        return self._of(doc).doc_to_text(doc, *given)
+        return self._of(doc).doc_to_text(doc, doc_to_text)
 
-    def doc_to_target(self, doc: Any, *given: Any) -> Any:
+    def doc_to_target(self, doc: Any, doc_to_target: Any = None) -> Any:
         """Return the right answer to one item, by its own task."""
-        return self._of(doc).doc_to_target(doc, *given)
+        return self._of(doc).doc_to_target(doc, doc_to_target)
 
-    def doc_to_choice(self, doc: Any, *given: Any) -> Any:
+    def doc_to_choice(self, doc: Any, doc_to_choice: Any = None) -> Any:
         """Return the choices of one item, by its own task."""
-        return self._of(doc).doc_to_choice(doc, *given)
+        return self._of(doc).doc_to_choice(doc, doc_to_choice)
 
     def doc_to_prefix(self, doc: Any) -> Any:
         """Return how the answer to one item begins, by its own task."""

@@ -35,7 +35,7 @@ def _leaves(name: str, group: str) -> Iterator[str]:
         return
     place = group_file(name)
     listed = tagged(name) if place is None else fields_in(place).get("task")
-    if not isinstance(listed, list | tuple) or not listed:
+    if not listed or isinstance(listed, str):
         raise RecipeError(f"task={group!r}: the group names {name!r}, of which lm-eval has no task")
     for one in listed:
         if not isinstance(one, str):
