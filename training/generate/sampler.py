@@ -165,7 +165,7 @@ def continued(
     are read together, and answers that have ended leave the batch, so that fewer positions are computed.
     """
     distinct = list(prompts) if cache is None else [list(one) for one in dict.fromkeys(map(tuple, prompts))]
-    rows = _Rows(model, distinct, fill, cache, in_slices=leave)
+    rows = _ReadRows(model, distinct, fill, cache, in_slices=leave)
     if len(distinct) < len(prompts):
         rows.choose(torch.tensor([distinct.index(list(one)) for one in prompts], device=model.device))
     finished_B = torch.zeros(len(prompts), dtype=torch.bool, device=model.device)
@@ -191,7 +191,7 @@ def continued(
     return [tokens[:length] for tokens, length in zip(answers, lengths_N.tolist(), strict=True)]
 
 
-class _Rows:
+class _ReadRows:
     """What a model has read of rows that it continues, and the logits of the next token of each."""
 
     logits_BV: torch.Tensor
@@ -225,7 +225,7 @@ class _Rows:
 
     def _read_in_slices(self, prompts: Sequence[Sequence[int]], fill: int, places: Sequence[Sequence[int]]) -> None:
         """Read the prompts at some places together, then those at others, and put what was read into one cache."""
-        read = [_Rows(self._model, [prompts[row] for row in some], fill, None) for some in places]
+        read = [_ReadRows(self._model, [prompts[row] for row in some], fill, None) for some in places]
         width = self._mask_BT.shape[1]
         for number in range(len(read[0]._cache.layers)):
             whole = []
