@@ -21,7 +21,7 @@ from lm_eval.evaluator import evaluate
 from lm_eval.utils import hash_string
 
 from evaluation.decision.intervals import share_interval
-from evaluation.exams.group_task import task_of
+from evaluation.exams.grouped.group_task import task_of
 from evaluation.exams.items import ExamItem
 from evaluation.exams.local_model import LocalModel, Prompt, TokenizedRequests
 from evaluation.exams.scored.lost_points import counted, whys

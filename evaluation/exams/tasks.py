@@ -37,9 +37,9 @@ from training.contract.sandbox.judged import Found, Given, Verdict, check_tests,
 from training.contract.user_input.plain_data import MOST_BYTES, yaml_value
 from training.data.exams.generation import PASS_AT, WRITTEN, check_generation, check_repeats
 from training.data.exams.grading import given
+from training.data.exams.grouped.task_groups import members, owners
 from training.data.exams.settings import DECIDED_HERE, BenchmarkRecipe
 from training.data.exams.task_checks import check_confined, confined_function
-from training.data.exams.task_groups import members, owners
 from training.data.exams.task_names import file_of
 from training.data.sources import open_uri, read_rows
 from training.generate.answer_draws import ITEM, answer_draw

@@ -17,9 +17,9 @@ from typing import Any
 from training.contract.records import RecipeError, all_of
 from training.contract.sandbox.answers import PACKAGES, STAND_INS, Function
 from training.data.exams.generation import PASS_AT, check_generation, check_repeats
+from training.data.exams.grouped.task_groups import check_group, python_task, tasks_of
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.exams.task_files import _given, _source, check_own_task
-from training.data.exams.task_groups import check_group, python_task, tasks_of
 
 NLTK_DATA = re.compile(rb"""nltk\.data\.find\(["']([\w/.-]+)["']\)""")
 # What a task in Python would fetch: a metric or a data set of a hub.

@@ -26,10 +26,16 @@ class WatchRecipe:
                 raise RecipeError(f"pretrain.watch.{name}={value}; at least 1 is right")
         if len(set(self.suites)) != len(self.suites):
             raise RecipeError(f"pretrain.watch.suites: {', '.join(self.suites)}; name each suite once")
-        asked = {"suites": self.suites, "items": self.items != "auto", "seed": self.seed}
+        asked = {
+            "suites": self.suites,
+            "items": self.items != "auto",
+            "seed": self.seed,
+            "languages": self.languages,
+        }
         given = [name for name, is_set in asked.items() if is_set]
-        if (idle := given + ["languages"] * self.languages) and self.every is None:
-            raise RecipeError(_idle(idle, "every is null; log or a number of steps is right"))
+        if given and self.every is None:
+            raise RecipeError(_idle(given, "every is null; log or a number of steps is right"))
+        given = [name for name in given if name != "languages"]
         if given and not self.suites:
             raise RecipeError(_idle(given, "suites is empty"))
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from training.contract.records import RecipeError
+from training.data.exams.grouped.task_groups import members
 from training.data.exams.settings import BenchmarkRecipe
 from training.data.exams.task_checks import check_suite
-from training.data.exams.task_groups import members
 
 pytest.importorskip("torch")
 

@@ -11,8 +11,8 @@ from lm_eval.api.instance import Instance
 from evaluation.exams.items import ExamItem
 from evaluation.exams.tasks import LmEvalTask, make_task
 from training.contract.records import RecipeError
+from training.data.exams.grouped.task_groups import check_group, members, owners
 from training.data.exams.settings import BenchmarkRecipe
-from training.data.exams.task_groups import check_group, members, owners
 
 OWNER = "task_of_the_group"  # a field of each document
 
