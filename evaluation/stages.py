@@ -58,7 +58,7 @@ READ_FAMILIES = (("training.pretrain.models.families", "all"),)  # of a base mod
 
 EVALUATE = Stage(
     name="evaluate",
-    version="27",
+    version="28",
     module="evaluation.exams.scores",
     parts=READ_FAMILIES,
     libraries=("jinja2", "lm-eval", "tokenizers", "torch", "transformers"),
@@ -67,12 +67,12 @@ EVALUATE = Stage(
     distributed=True,
     by_a_model=True,
 )
-SCORE_STEP = replace(EVALUATE, name="score_step", version="3", module="evaluation.steps.step_scores")
-CHOOSE = replace(EVALUATE, name="choose", version="1", module="evaluation.steps.choice")
+SCORE_STEP = replace(EVALUATE, name="score_step", version="4", module="evaluation.steps.step_scores")
+CHOOSE = replace(EVALUATE, name="choose", version="2", module="evaluation.steps.choice")
 SCORE_QUANTIZED = replace(
     EVALUATE,
     name="score_quantized",
-    version="1",
+    version="2",
     module="evaluation.exams.quantized.scores",
     libraries=(*EVALUATE.libraries, "torchao"),
     gates=(*EVALUATE.gates, "max_drop"),
@@ -87,7 +87,7 @@ LEARNING_CURVES = Stage(
 )
 JUDGE = Stage(
     name="judge",
-    version="16",
+    version="17",
     module="evaluation.exams.judging",
     parts=(("training.posttrain.rewards", "none"),),
     libraries=("lm-eval", "tokenizers", "torch", "transformers"),
@@ -97,7 +97,7 @@ JUDGE = Stage(
 )
 JUDGE_CHAT = Stage(
     name="judge_chat",
-    version="1",
+    version="2",
     module="evaluation.exams.judged.chat",
     libraries=("tokenizers", "torch", "transformers"),
     kinds=("json",),
@@ -106,7 +106,7 @@ JUDGE_CHAT = Stage(
 )
 SAFETY = Stage(
     name="safety",
-    version="1",
+    version="2",
     module="evaluation.exams.safety.asked",
     libraries=("tokenizers", "torch", "transformers"),
     data_files=("exams/safety/*.jsonl",),
@@ -133,14 +133,14 @@ CONTAMINATION_REPORT = Stage(
 )
 CHECK_SUITES = Stage(
     name="check_suites",
-    version="1",
+    version="2",
     module="evaluation.exams.suites.canned_answers",
     libraries=("jinja2", "lm-eval", "tokenizers", "transformers"),
     kinds=("lm-eval", "json"),
 )
 WATCHED_ITEMS = Stage(
     name="watched_items",
-    version="3",
+    version="4",
     module="evaluation.exams.watched_items",
     libraries=("jinja2", "lm-eval", "tokenizers", "transformers"),
     kinds=("lm-eval", "json"),

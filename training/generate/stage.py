@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 SYNTHESIZE = Stage(
     name="synthesize",
-    version="13",
+    version="14",
     module="training.generate.synthesize",
     libraries=("tokenizers", "torch", "transformers"),
     kinds=("json",),

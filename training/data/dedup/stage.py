@@ -24,7 +24,7 @@ SIGN = Stage(
 )
 DEDUP = Stage(
     name="dedup",
-    version="11",
+    version="12",
     module="training.data.dedup.dedup",
     libraries=("xxhash",),
     kinds=("numpy", "parquet"),

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SFT = Stage(
     name="sft",
-    version="18",
+    version="19",
     module="training.posttrain.sft.sft",
     libraries=("torch", "transformers", "trl", "peft"),
     kinds=("trl", "safetensors"),

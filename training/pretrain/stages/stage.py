@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 PRETRAIN = Stage(
     name="pretrain",
-    version="16",
+    version="17",
     module="training.pretrain.stages.pretrain",
     parts=(
         ("training.pretrain.losses.terms", "all"),
@@ -60,7 +60,7 @@ DOREMI = Stage(
 )
 EXTEND = Stage(
     name="extend",
-    version="16",
+    version="17",
     module="training.pretrain.stages.long_context",
     parts=(
         ("training.pretrain.losses.terms", "all"),
