@@ -96,7 +96,8 @@ def test_a_requeued_task_is_no_failure_and_its_attempts_are_told_apart(slurm, ba
 def test_the_tasks_of_a_phase_follow_those_before_and_a_lost_rank_is_the_cause_that_is_told(backend, tmp_path):
     task = fan_out(tmp_path, (1, "raise"), phases=("make", "gather"))
     made, said = made_of(task, backend)
-    assert isinstance(made, Artifact) and ranks_of(task) == ONCE
+    assert isinstance(made, Artifact), made
+    # What the first phase wrote went with the scratch folder; a rank that was made twice would stand there twice.
     assert (made.path / "all-5.txt").read_text() == "".join(f"rank {rank}\n" for rank in range(6))
     cause = (
         "1 of 6 ranks of the phase make were not made: 1;"
