@@ -459,8 +459,8 @@ BESIDE = {
         {"adopt.settings", "order.batch_settings", "data.tokens.tokenizer_settings"},
     ),
     "watched_items": (
-        "the scan for items",
-        {"data.exams.decontaminate_settings"},
+        "the scan for items, and the phases that the plan was made of",
+        {"data.exams.decontaminate_settings", "order.batch_settings"},
     ),
     "check_suites": (
         "no recipe here has a suite that a task of lm-eval scores; the scan for items",

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
 from evaluation.report.figures import lines_picture
-from evaluation.report.truth_comparison import Record, of_asset
 from training.contract.progress import curve
+
+if TYPE_CHECKING:
+    from evaluation.report.truth_comparison import Record
 
 Points = list[tuple[float, float]]
 # What each curve shows, and the metrics that it shows, with the part of a metric's name that names its line.
@@ -51,8 +53,8 @@ ENDS = 3  # a change is its mean and the two ends of its interval
 
 def watched_rewards(records: Sequence[Record]) -> dict[str, Any]:
     """Return the note on what was seen while the aligned model was trained; empty if nobody looked."""
-    found = of_asset(records, "aligned_model")[-1:]
-    return found[0][1]["notes"].get("watched", {}) if found else {}
+    found = [record for _, record in records if record["asset"] == "aligned_model"]
+    return found[-1]["notes"].get("watched", {}) if found else {}
 
 
 def goodhart_picture(seen: Mapping[str, Any]) -> Markup:

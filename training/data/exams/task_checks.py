@@ -43,12 +43,13 @@ def check_suite(suite: BenchmarkRecipe) -> None:
             f"{suite.name}: task={suite.task!r}: the tasks of the group evaluate answers; name one of them"
         )
     for one in tasks:
-        _check_task(one)
+        _check_single(one)
 
 
-def _check_task(suite: BenchmarkRecipe) -> None:
+def _check_single(suite: BenchmarkRecipe) -> None:
     if suite.outside_task() is None and (python := python_task(suite.task)):
-        return _check_class(suite, python)
+        _check_class(suite, python)
+        return
     whole = _fields(suite)
     fields = replace(suite, num_fewshot=0) if suite.is_task and _own_examples(suite, whole) else suite
     if whole.get("unsafe_code") and PASS_AT.fullmatch((suite.metric or "").partition(",")[0]):  # of several programs
