@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -196,16 +197,17 @@ def serve(
     profile: ProfileOption = "local",
 ) -> None:
     """Serve a model with OpenAI's interface, for programs on this machine, until interrupted."""
-    from assets.answers.models.serve import model_of, receipts_of, serve
+    from assets.answers.models.offers import followed_by, offered
+    from assets.answers.models.serve import serve
     from resources.profile import load_profile
     from resources.tracking.reports import Tracking
 
     root = root.resolve()
     tracking = Tracking(load_profile(profile).tracker, root)
-    folder, name = model_of(model, root, tracking)
-    folder, made_from = receipts_of(model, root, tracking) if receipts else (folder, None)
-    say([f"loading {name} ..."])
-    raise typer.Exit(serve(folder, name, port, made_from))
+    offer = partial(offered, root=root, tracking=tracking, has_receipts=receipts)
+    first = offer(model)
+    say([f"loading {first.name} ..."])
+    raise typer.Exit(serve(first, port, followed_by(model, first, offer, tracking)))
 
 
 def compare_(

@@ -41,6 +41,7 @@ from evaluation.report.scoreboard import (
     numerics_lines,
     reward_parts,
     scoreboard,
+    small_lines,
     total_of,
 )
 from evaluation.report.stage_details import look_at
@@ -84,7 +85,7 @@ def render_report(
             clusters=cluster_counts(records),
             findings=findings(records),
             long_context=long_context_lines(board["long_context"]),
-            bits=[*bits_lines(board["bits_per_byte"]), *filling_lines(board["filling"])],
+            bits=[*bits_lines(board["bits_per_byte"]), *filling_lines(board["filling"]), *small_lines(board["small"])],
             comparisons=[{"suite": suite, **one} for suite, of in board["comparisons"].items() for one in of],
             contamination=contamination_suites(records),
             leaks=leak_effects(records),

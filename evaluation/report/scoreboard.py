@@ -17,7 +17,7 @@ from evaluation.report.chat_exams import chat_exams
 from evaluation.report.truth_comparison import Record, of_asset, truth_scores
 from training.contract.files.writing import regular_bytes
 from training.contract.identity.numerics import in_words
-from training.contract.scopes import KEPT_STEPS
+from training.contract.scopes import KEPT_STEPS, QUANTIZED
 from training.data.exams.rubric import WORTH
 
 FUNNEL = (
@@ -47,6 +47,7 @@ def scoreboard(records: Sequence[Record]) -> dict[str, Any]:
         "pretraining": _metrics(records, "base_model") or _metrics(records, KEPT_STEPS),
         "long_context": long_context(records),
         "scores": scores_by_suite(records),
+        "small": small_numbers(records),
         "comparisons": _json_file(records, "model_scores", COMPARISONS_FILE) or {},
         "bits_per_byte": {name: _json_file(records, "model_scores", file) or {} for name, file in BITS_FILES.items()},
         "filling": _json_file(records, "model_scores", FILLING_FILE) or {},
@@ -117,6 +118,26 @@ def scores_by_suite(records: Sequence[Record]) -> dict[str, dict[str, dict[str, 
     suites = [suite["name"] for suite in settings["evaluation"]["suites"]]
     return {
         suite: {model: scores[model][suite] for model in MODELS if suite in scores.get(model, {})} for suite in suites
+    }
+
+
+def small_numbers(records: Sequence[Record]) -> dict[str, Any]:
+    """Return the method of the quantized model, its bytes and its parent's, its scores by suite and what it lost.
+
+    The result is empty without one.
+    """
+    scores = _json_file(records, "quantized_scores", "scores.json")
+    made = of_asset(records, "quantized_model")
+    if scores is None or not made:
+        return {}
+    metrics, spent = made[-1][1]["metrics"], _metrics(records, "quantized_scores")
+    return {
+        "method": made[-1][1]["settings"]["quantize"]["method"],
+        "bytes": metrics["weight_bytes"],
+        "parent_bytes": metrics["parent_weight_bytes"],
+        "speed": spent["tokens_per_second"] / spent["parent_tokens_per_second"],
+        "scores": scores[QUANTIZED],
+        "lost": _json_file(records, "quantized_scores", "loss.json"),
     }
 
 
@@ -407,6 +428,19 @@ def filling_lines(filling: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def _between(entry: Mapping[str, Any]) -> str:
     return f" ({entry['interval'][0]:.3f} to {entry['interval'][1]:.3f})" if entry["interval"] else ""
+
+
+def small_lines(small: Mapping[str, Any]) -> list[str]:
+    """Return a sentence with the size and the speed of the quantized model, and what it lost on each suite."""
+    if not small:
+        return []
+    size, before = (f"{small[name] / 1e6:,.1f}" for name in ("bytes", "parent_bytes"))
+    drops = [
+        f"{suite} {100 * one['drop']:.1f} ({100 * one['interval'][0]:.1f} to {100 * one['interval'][1]:.1f})"
+        for suite, one in small["lost"].items()
+    ]
+    made = f"In small numbers ({small['method']}): {size} MB of weights instead of {before}"
+    return [f"{made}, {small['speed']:.2f} times the tokens a second; drop in points: {', '.join(drops)}"]
 
 
 def reward_parts(alignment: Mapping[str, Any]) -> dict[str, dict[str, str]]:

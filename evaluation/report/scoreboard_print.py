@@ -19,6 +19,7 @@ from evaluation.report.scoreboard import (
     items_told,
     money,
     node_hours,
+    small_lines,
     total_of,
 )
 from training.contract.tables import table
@@ -43,6 +44,8 @@ def render(board: Mapping[str, Any], console: Console, promotion: Mapping[str, A
     if (shown := _score_table(board, console.width) or _documents_table(board, console.width)) is not None:
         console.print()
         console.print(shown, markup=False)
+    for line in small_lines(board["small"]):
+        console.print(line, markup=False)
 
 
 def _table(title: str, columns: Sequence[str], rows: Sequence[Sequence[str]], width: int, numbers: int) -> Any:
@@ -55,11 +58,14 @@ def _score_table(board: Mapping[str, Any], width: int) -> Any:
     suites = list(board["scores"].items())
     if not suites:
         return None
-    scored = [model for model in reversed(MODELS) if any(model in models for _, models in suites)]
+    last, *others = [model for model in reversed(MODELS) if any(model in models for _, models in suites)]
+    small = board["small"]  # the last model again, so beside it
     rows = [
         (
             suite,
-            *(_score_cell(models.get(model), whole=model == scored[0]) for model in scored),
+            _score_cell(models.get(last), whole=True),
+            *((_score_cell(small["scores"].get(suite)),) if small else ()),
+            *(_score_cell(models.get(model)) for model in others),
             "–" if (count := best_count([*models.values()][-1])) is None else f"{100 * count:.0f}",
             f"{100 * [*models.values()][-1]['chance']:.0f}",
             items_told(models),
@@ -67,11 +73,11 @@ def _score_table(board: Mapping[str, Any], width: int) -> Any:
         for suite, models in suites[:MOST_ROWS]
     ]
     more = f"; {len(suites) - MOST_ROWS} more in the report" if len(suites) > MOST_ROWS else ""
-    columns = ("suite", *scored, "best count", "chance", "items")
+    columns = ("suite", last, *((small["method"],) if small else ()), *others, "best count", "chance", "items")
     return _table(f"Scores in percent (95 % interval{more})", columns, rows, width, len(columns) - 1)
 
 
-def _score_cell(entry: Mapping[str, Any] | None, *, whole: bool) -> str:
+def _score_cell(entry: Mapping[str, Any] | None, *, whole: bool = False) -> str:
     """Return a score in percent, `whole` with its interval, in which no line breaks."""
     if entry is None:
         return "–"

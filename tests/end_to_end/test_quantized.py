@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import json
+from io import StringIO
 
 import pytest
+from rich.console import Console
 
+from assets.state.compare import compare
 from assets.state.recipe_folders import SHIPPED, load_recipe
 from evaluation.hub.repository import _of_steps
+from evaluation.report.scoreboard import scoreboard
+from evaluation.report.scoreboard_print import render
 from resources.profile import load_profile
 from resources.tracking.registry import CANDIDATE, CHAMPION, Registry
 from resources.tracking.reports import Tracking
@@ -40,6 +45,24 @@ def quantized(first, untouched, tmp_path_factory):
 def made(quantized, asset):
     (one,) = [one for path in quantized.glob(f"{asset}/*") if (one := find(path)) and one.record["recipe"] == NAME]
     return one
+
+
+def test_the_scoreboard_shows_it_beside_the_last_model(quantized):
+    assets = ("base_model", "model_scores", "quantized_model", "quantized_scores")
+    comparison = compare(load_recipe(NAME, folders=(quantized / "recipes", RECIPES, SHIPPED)), quantized)
+    records = [(one.path, one.record) for one in (comparison.made(asset, NAME) for asset in assets)]
+    console = Console(width=80, record=True, file=StringIO())
+    render(scoreboard(records), console)
+    shown = console.export_text()
+    head, *_ = [line for line in shown.splitlines() if "suite" in line]
+    assert head.split()[:5] == ["suite", "aligned", "int8", "sft", "base"]
+    scores = json.loads((made(quantized, "quantized_scores").path / "scores.json").read_text())["quantized"]
+    (row,) = [line.split() for line in shown.splitlines() if line.split()[:1] == ["cloze"]]
+    assert f"{100 * scores['cloze']['score']:.1f}" in row[2:4]
+    assert "In small numbers (int8): " in shown and "MB of weights instead of" in shown
+    console = Console(width=80, record=True, file=StringIO())
+    render(scoreboard(records[:2]), console)
+    assert "int8" not in console.export_text()
 
 
 def test_commands_take_it_by_its_name(quantized):

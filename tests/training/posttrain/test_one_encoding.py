@@ -19,7 +19,7 @@ from training.data.tokens.tokenizer import load_tokenizer, look_alikes
 from training.generate import synthesize
 from training.generate.encoder import FOREIGN, OWN, Encoder
 from training.generate.sampler import Sampler
-from training.generate.serve import tokenizer_of
+from training.generate.serving.serve import tokenizer_of
 from training.generate.settings import SynthesisRecipe
 from training.generate.turns import CONTROL_TOKENS, Chat, template
 from training.posttrain.chat import Assistant

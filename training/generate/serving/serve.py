@@ -1,13 +1,13 @@
-"""Serve one model on loopback with OpenAI's interface: `python -m training.generate.serve NAME PORT FD [RECEIPTS]`.
+"""Serve a model on loopback with OpenAI's interface: `python -m training.generate.serving.serve NAME PORT FD SOCKET`.
 
-The server is `transformers serve`, for the model that the folder NAME of the working directory holds. This module adds
-what it lacks: it opens the model as everything here does, before it listens, and ends with exit code 2 if the folder
-holds no whole model. It encodes conversations as everything here does, so that no text in one makes a turn. It answers
-no request whose host is not this machine. Otherwise a web page could send it requests through a host name that points
-to 127.0.0.1 (DNS rebinding). It has no address by which another model could be loaded, or this one unloaded, and it
-downloads nothing. It answers what it does not do with 400 (`training/generate/served_requests.py`), in the form in
-which OpenAI's clients look for the sentence. And it writes a byte into the open file FD once it listens. With an open
-socket RECEIPTS, answers have receipts on request (training/generate/receipt_requests.py).
+The server is `transformers serve`, for the model whose folder the other side of the open SOCKET names
+(`training/generate/serving/served.py`). This module adds what it lacks: it opens the model as everything here does,
+before it listens, and ends with exit code 2 if the folder holds no whole model. It encodes conversations as everything
+here does, so that no text in one makes a turn. It answers no request whose host is not this machine. Otherwise a web
+page could send it requests through a host name that points to 127.0.0.1 (DNS rebinding). It has no address by which
+another model could be loaded, or this one unloaded, and it downloads nothing. It answers what it does not do with 400
+(`training/generate/serving/served_requests.py`), in the form in which OpenAI's clients look for the sentence. And it
+writes a byte into the open file FD once it listens.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ import logging
 import os
 import sys
 import time
-from collections.abc import Callable
-from dataclasses import replace
-from functools import partial
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from functools import cache, partial
 from http import HTTPStatus
 from itertools import chain
 from pathlib import Path
@@ -30,8 +30,10 @@ from training.contract.process.exit_codes import BAD_INPUT
 from training.generate.chat_template import TEMPLATE_FILE
 from training.generate.encoder import Encoder
 from training.generate.model_folder import open_model  # the first to import transformers: offline, without torchao
-from training.generate.receipt_requests import Ask, add_chat_page, add_receipts, asking
-from training.generate.served_requests import CHAT, PLAIN, RESPONSES, Template, why_not
+from training.generate.serving.answers import add_chat_page, add_to_answers
+from training.generate.serving.metrics import Metrics, add_metrics
+from training.generate.serving.served import Ask, Place, Served, asking, follow
+from training.generate.serving.served_requests import CHAT, PLAIN, RESPONSES, Template, why_not
 
 LOOPBACK = "127.0.0.1"
 HOSTS = (LOOPBACK, "localhost")
@@ -40,7 +42,7 @@ MARKERS = ("<|im_start|>", "<|turn>")  # of Qwen's and of Gemma's templates
 LEAST_TEMPERATURE = 1e-6  # logits over less would overflow; the likeliest token is taken
 
 
-def main(name: str, port: int, ready: int, receipts: int | None = None) -> None:
+def main(name: str, port: int, ready: int, questions: int) -> None:
     """Serve until a signal ends the process; write a byte into the open file `ready` once the server listens.
 
     Raise DataError if the folder holds no whole model.
@@ -49,8 +51,19 @@ def main(name: str, port: int, ready: int, receipts: int | None = None) -> None:
     import uvicorn
     from transformers.cli.serve import Serve
 
-    ask = None if receipts is None else asking(receipts)
-    _answer_what_is_done(name, replace(_open(Path(name)), receipts=ask is not None), ask)
+    ask = asking(questions)
+    first = ask({"serving": 0, "problem": ""})
+    metrics = Metrics()
+
+    def opened(told: Mapping[str, Any]) -> Served:
+        served = _open(told)
+        metrics.answers(served.says)
+        return served
+
+    place = Place(opened(first))
+    _answer_what_is_done(name, place, metrics, ask, has_receipts=first["receipts"])
+    if first["follows"]:
+        follow(place, opened, ask)
     start = uvicorn.Server.startup
 
     async def started(self: uvicorn.Server, *arguments: Any, **options: Any) -> None:
@@ -74,33 +87,41 @@ def main(name: str, port: int, ready: int, receipts: int | None = None) -> None:
     app()
 
 
-def _open(folder: Path) -> Template:
-    """Let the server use the model and the tokenizer of a folder as everything here does; return what it can write."""
+def _open(told: Mapping[str, Any]) -> Served:
+    """Open the model and the tokenizer of the folder that was named, as everything here does; look what it writes."""
     from transformers.cli.serving import utils
-    from transformers.cli.serving.model_manager import ModelManager
 
+    folder = Path(told["folder"])
     model, tokenizer = open_model(folder, dtype="auto").eval(), tokenizer_of(folder)
-    first = [model]
-
-    def opened(*_: Any, **__: Any) -> Any:
-        return first.pop() if first else open_model(folder, dtype="auto").eval()  # it was unloaded while idle
-
-    ModelManager.process_model_name = staticmethod(_as_asked)
-    ModelManager._load_model = opened
-    ModelManager._load_processor = lambda *_, **__: tokenizer
-    if not _has_markers_of_its_type(folder):
-        utils._RESPONSE_TEMPLATE_FALLBACKS.clear()  # an answer would begin with the prompt
+    model.generate = _with_own_seed(model.generate)
+    # Without the markers, an answer would begin with the prompt.
+    utils._RESPONSE_TEMPLATE_FALLBACKS = _parsers() if _has_markers_of_its_type(folder) else {}
     text, parsed = str(tokenizer.chat_template or ""), utils.get_response_template(tokenizer, model) is not None
     # Without a parser of its answers, calls would come back as text.
-    return Template(chats=bool(text), tools="tools" in text and parsed, parsed=parsed)
+    template = Template(chats=bool(text), tools="tools" in text and parsed, parsed=parsed, receipts=told["receipts"])
+    return Served(number=told["number"], says=told["says"], model=model, tokenizer=tokenizer, template=template)
 
 
-def _answer_what_is_done(name: str, template: Template, ask: Ask | None) -> None:
+@cache
+def _parsers() -> Any:
+    """Return how the server parses answers, by types of models, as it was before the first model was opened."""
+    from transformers.cli.serving import utils
+
+    return utils._RESPONSE_TEMPLATE_FALLBACKS
+
+
+def _answer_what_is_done(name: str, place: Place, metrics: Metrics, ask: Ask, *, has_receipts: bool) -> None:
     """Refuse what the server does not do, name the served model, and close the addresses of other models."""
     from starlette.exceptions import HTTPException
     from starlette.middleware.trustedhost import TrustedHostMiddleware
     from transformers.cli.serving import chat_completion, completion, response, server, utils
+    from transformers.cli.serving.model_manager import ModelManager
 
+    def own(*_: Any, **__: Any) -> tuple[Any, Any]:
+        return place.own.model, place.own.tokenizer
+
+    ModelManager.process_model_name = staticmethod(_as_asked)
+    ModelManager.load_model_and_processor = own
     handlers = {
         CHAT: chat_completion.ChatCompletionHandler,
         PLAIN: completion.CompletionHandler,
@@ -109,7 +130,7 @@ def _answer_what_is_done(name: str, template: Template, ask: Ask | None) -> None
     address_of = {handler: address for address, handler in handlers.items()}
 
     def checked(self: Any, body: dict[str, Any]) -> None:
-        if problem := why_not(address_of[type(self)], body, template):
+        if problem := why_not(address_of[type(self)], body, place.own.template):
             raise HTTPException(400, problem)
         for message in body.get("messages") or ():
             if message.get("tool_calls", ()) is None:  # as some clients write a message that calls nothing
@@ -120,7 +141,8 @@ def _answer_what_is_done(name: str, template: Template, ask: Ask | None) -> None
     settings_of = utils.BaseHandler._build_generation_config
 
     def sampled(self: Any, body: dict[str, Any], *arguments: Any, **options: Any) -> Any:
-        settings = settings_of(self, body, *arguments, **options)
+        settings: Any = settings_of(self, {**body, "seed": None}, *arguments, **options)
+        settings.seed_asked = body.get("seed")  # the server would seed all answers that it is writing
         if body.get("temperature") is not None:
             settings.do_sample = body["temperature"] >= LEAST_TEMPERATURE
         return settings
@@ -129,8 +151,7 @@ def _answer_what_is_done(name: str, template: Template, ask: Ask | None) -> None
     manager = utils.GenerateManager
     manager.generate_streaming = _within_context(manager.generate_streaming)
     manager.generate_non_streaming = _without_stop_strings(_within_context(manager.generate_non_streaming))
-    if ask is not None:
-        add_receipts(handlers, ask)
+    add_to_answers(handlers, place, ask, metrics)
     build = server.build_server
 
     def built(*arguments: Any, **options: Any) -> Any:
@@ -138,7 +159,8 @@ def _answer_what_is_done(name: str, template: Template, ask: Ask | None) -> None
         app.router.routes[:] = [route for route in app.router.routes if getattr(route, "path", "") in ADDRESSES]
         app.add_middleware(TrustedHostMiddleware, allowed_hosts=list(HOSTS), www_redirect=False)
         add_models(app, name)
-        if ask is not None:
+        add_metrics(app, metrics, tuple(handlers))
+        if has_receipts:
             add_chat_page(app, ask)
         add_errors(app)
         return app
@@ -188,6 +210,20 @@ def add_errors(app: Any) -> None:
 def _as_asked(model_id: str) -> str:
     """Return the name that a request gives the model, for the answer to it; the server would add a revision."""
     return model_id
+
+
+def _with_own_seed(generate: Callable[..., Any]) -> Callable[..., Any]:
+    """Make a method that writes an answer draw it from the request's seed, whatever else is asked meanwhile."""
+    import torch
+
+    def seeded(*arguments: Any, generation_config: Any, **options: Any) -> Any:
+        seed = getattr(generation_config, "seed_asked", None)
+        with nullcontext() if seed is None else torch.random.fork_rng():
+            if seed is not None:
+                torch.manual_seed(seed)
+            return generate(*arguments, generation_config=generation_config, **options)
+
+    return seeded
 
 
 def _within_context(generate: Callable[..., Any]) -> Callable[..., Any]:

@@ -13,12 +13,32 @@ function add(parent, tag, name, text) {
   return made;
 }
 
-async function told(address, body) {
-  const options = body && { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
-  const response = await fetch(address, options);
+async function told(address) {
+  const response = await fetch(address);
   const said = await response.json();
   if (!response.ok) throw new Error(said.error.message);
   return said;
+}
+
+// The answer's text as it is written; the receipt comes with the last event.
+async function streamed(body, write) {
+  const options = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  const response = await fetch("v1/chat/completions", options);
+  if (!response.ok) throw new Error((await response.json()).error.message);
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  let rest = "";
+  for (;;) {
+    const { value, done } = await reader.read();
+    if (done) throw new Error("The answer ended before its receipt");
+    const lines = (rest + value).split("\n");
+    rest = lines.pop();
+    for (const line of lines.filter((line) => line.startsWith("data: "))) {
+      const event = JSON.parse(line.slice("data: ".length));
+      if (event.error) throw new Error(event.error);
+      if (event.receipt) return event.receipt;
+      write(event.choices[0].delta.content || "");
+    }
+  }
 }
 
 // The places of a receipt count characters as Python does, not UTF-16 units.
@@ -109,11 +129,14 @@ form.onsubmit = async (event) => {
   button.disabled = true;
   field.value = "";
   add(chat, "div", "said asked", text);
+  const written = add(chat, "div", "said written");
   try {
     const asked = [...messages, { role: "user", content: text }];
-    const said = await told("v1/chat/completions", { model, messages: asked, max_tokens: 400, receipt: true });
-    messages.push(asked[asked.length - 1], { role: "assistant", content: said.receipt.answer.text });
-    show(said.receipt);
+    const body = { model, messages: asked, max_tokens: 400, stream: true, receipt: true };
+    const receipt = await streamed(body, (more) => written.append(more));
+    messages.push(asked[asked.length - 1], { role: "assistant", content: receipt.answer.text });
+    written.remove();
+    show(receipt);
   } catch (error) {
     add(chat, "p", "", `${error.message}. Reload the page to begin a new chat.`);
   }

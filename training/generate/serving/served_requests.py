@@ -106,10 +106,7 @@ def _no_receipt(address: str, asked: Mapping[str, Any], template: Template) -> s
         return "this server was started without --receipts"
     if address == RESPONSES:
         return f"not done at {RESPONSES}; ask at {CHAT}"
-    for name in ("stream", "tools"):
-        if asked.get(name):
-            return f"not done with {name}, only for an answer that comes whole, as a text"
-    return ""
+    return "not done with tools, only for an answer that is a text" if asked.get("tools") else ""
 
 
 def _no_functions(tools: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from training.generate.served_requests import CHAT, PLAIN, RESPONSES, Template, why_not
+from training.generate.serving.served_requests import CHAT, PLAIN, RESPONSES, Template, why_not
 
 CHATS, BASE = Template(chats=True, tools=False), Template(chats=False, tools=False)
 ASKED = {"model": "m", "messages": [{"role": "user", "content": "How hot?"}]}
@@ -178,9 +178,9 @@ def test_a_receipt_is_given_for_a_whole_text_by_a_server_that_has_them():
     asked = ASKED | {"receipt": True}
     assert why_not(CHAT, asked, able) == why_not(CHAT, ASKED | {"receipt": False, "stream": True}, CHATS) == ""
     assert why_not(PLAIN, {"model": "m", "prompt": "How", "receipt": True}, able) == ""
+    assert why_not(CHAT, {**asked, "stream": True}, able) == ""
     for address, more, template, problem in (
         (CHAT, {}, CHATS, "started without --receipts"),
-        (CHAT, {"stream": True}, able, "not done with stream"),
         (CHAT, {"tools": TOOLS}, able, "not done with tools"),
         (CHAT, {"receipt": "yes"}, able, "true or false is needed, not 'yes'"),
         (RESPONSES, {}, able, "not done at /v1/responses; ask at /v1/chat/completions"),
