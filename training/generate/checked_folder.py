@@ -20,6 +20,7 @@ FIELD = "quantization_config"
 FORMS = {  # torchao's settings for each method of the recipe
     "int8": "Int8WeightOnlyConfig",
     "int8_activations": "Int8DynamicActivationInt8WeightConfig",
+    "fp8": "Float8WeightOnlyConfig",
     "int4": "IntxWeightOnlyConfig",
 }
 

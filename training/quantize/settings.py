@@ -7,13 +7,12 @@ from dataclasses import dataclass
 from training.contract.records import RecipeError, no_such
 
 NONE, INT4 = "none", "int4"
-METHODS = ("int8", "int8_activations", INT4)
+METHODS = ("int8", "int8_activations", "fp8", INT4)
 GROUP = 32  # weights of a row that share a scale in int4, if the recipe does not say
 UNAVAILABLE = {
     "awq": "it needs llm-compressor, which is not part of the locked environment",
     "gptq": "it needs llm-compressor or gptqmodel, which are not part of the locked environment",
     "gguf": "it is a file for other programs; `pedigree export --gguf q8_0` writes it",
-    "fp8": "its products need a GPU of compute capability 8.9, and here each byte is made and tried on a processor",
     "nf4": "it needs bitsandbytes, which is not part of the locked environment",
 }
 
@@ -23,8 +22,9 @@ class QuantizeRecipe:
     """How the recipe's last model is quantized, as a second result beside it. No method here reads a page.
 
     `int8`: weights in 8 bits, with a scale for each row; `int8_activations`: also what a matrix multiplies, with a
-    scale for each token; `int4`: weights in 4 bits, with a scale for each `group_size` of a row. Weights are rounded to
-    the nearest number. Embeddings and the head stay as they are.
+    scale for each token; `fp8`: weights as floating-point numbers of 8 bits (e4m3), with a scale for each row; `int4`:
+    weights in 4 bits, with a scale for each `group_size` of a row. Weights are rounded to the nearest number. Embeddings
+    and the head stay as they are.
 
     `max_drop`: the 95 % interval of the drop from the last model's score must end at or below it, on every suite.
     """

@@ -29,6 +29,7 @@ from training.quantize.stage import ASSETS
 from training.stages import STAGES
 
 BITS = {"int8": 8, "int8_activations": 8, "int4": 4}
+E4M3 = torch.finfo(torch.float8_e4m3fn)
 
 
 @pytest.fixture(scope="module")
@@ -65,8 +66,12 @@ def test_each_matrix_of_the_layers_is_rounded_to_its_scale_and_all_else_stays(ma
         scale = after[name.replace("_qdata", "_scale")]
         whole = before[name.replace("._weight_qdata", ".weight")]
         width = numbers.shape[1] // scale.shape[1]
-        error = (numbers * scale.repeat_interleave(width, 1) - whole).abs().amax(1)
-        assert numbers.float().abs().max() <= 2 ** (BITS[method] - 1) and (error <= scale.amax(1) * 0.51).all(), name
+        error = (numbers.float() * scale.repeat_interleave(width, 1) - whole).abs()
+        if method == "fp8":  # half of the last bit of each weight, or of the smallest number
+            most, nearest = E4M3.max, (whole.abs() * E4M3.eps).maximum(scale * E4M3.smallest_normal * E4M3.eps) * 0.51
+        else:
+            most, nearest = 2 ** (BITS[method] - 1), scale.amax(1, keepdim=True) * 0.51
+        assert numbers.float().abs().max() <= most and (error <= nearest).all(), name
     assert found[method].record["gates"][0] == {
         "name": "opens_as_written",
         "passed": True,
@@ -108,8 +113,8 @@ def test_a_weight_that_lacks_its_scale_is_refused(made, tmp_path):
     [
         ({"method": "gptq"}, "gptq is not made, because it needs llm-compressor or gptqmodel, .*; there are int8, "),
         ({"method": "gguf"}, "gguf is not made, because it is a file for other programs"),
-        ({"method": "fp8"}, "fp8 is not made, because its products need a GPU"),
-        ({"method": "int5"}, r"quantize.method: int5; did you mean .*there are none, int8, int8_activations, int4"),
+        ({"method": "nf4"}, "nf4 is not made, because it needs bitsandbytes"),
+        ({"method": "int5"}, r"quantize.method: int5; did you mean .*there are none, int8, int8_activations, fp8, int4"),
         ({"method": "int8", "group_size": 32}, "group_size: without effect, because the method is int8, not int4"),
         ({"method": "int4", "group_size": 1}, "group_size=1; at least 2 weights share a scale"),
         ({"max_drop": 0.1}, "max_drop: without effect, because quantize.method is none"),
