@@ -54,7 +54,7 @@ def test_the_scoreboard_shows_it_beside_the_last_model(quantized):
     console = Console(width=80, record=True, file=StringIO())
     render(scoreboard(records), console)
     shown = console.export_text()
-    head, *_ = [line for line in shown.splitlines() if "suite" in line]
+    head, *_ = [line for line in shown.splitlines() if line.startswith("suite ")]
     assert head.split()[:5] == ["suite", "aligned", "int8", "sft", "base"]
     scores = json.loads((made(quantized, "quantized_scores").path / "scores.json").read_text())["quantized"]
     (row,) = [line.split() for line in shown.splitlines() if line.split()[:1] == ["cloze"]]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,10 @@ import pytest
 
 from assets.answers.models import receipt_check
 from assets.answers.models.attest import attest
+from assets.answers.models.offers import Followed, Offer
 from assets.answers.models.receipt_check import checked_receipt
 from assets.answers.models.receipts import DIGEST, MOST_SPANS, Receipts, opened
+from assets.answers.models.serve import Questions
 from assets.state.tombstones import Entry, Tombstone, append
 from resources.tracking.reports import Tracking
 from tests.small_kitchen import RECIPES, linked_copy, pedigree
@@ -127,6 +130,33 @@ def test_a_changed_field_is_found_also_where_the_digest_is_made_again(receipts, 
             found = problems(changed)
             name = "answer.sha256" if where == ("answer", "text") else named(where)
             assert any(one.startswith((name, f"{file}: is no receipt")) for one in found), (where, found)
+
+
+def test_a_request_gets_its_receipt_from_the_version_that_answered_it(receipts, place, answer):
+    def offer(model: str) -> Offer:
+        found = opened(model, place, receipts.tracking)
+        return Offer(folder=found.tracer.lineage.last.made.file("model"), name="m", says=model, receipts=found)
+
+    sft = f"sft_model/{next(iter(receipts.tracer.lineage.of('sft_model'))).item.fingerprint}"
+    names = iter([receipts.model, sft, sft, ""])
+    followed = Followed(model="m@champion", tried=receipts.model, offer=offer, now=lambda: next(names))
+    own, other = socket.socketpair()
+    with own, other:
+        asked = Questions(own, offer(receipts.model), followed)
+        asked.stream.close()
+
+        def says(number: int) -> str:
+            told = asked._answer({"answer": answer, "by": number})
+            return f"{told['model']['asset']}/{told['model']['fingerprint']}"
+
+        first = asked._answer({"serving": 0, "problem": ""})
+        assert (first["number"], first["follows"], first["receipts"]) == (1, True, True)
+        assert asked._answer({"serving": 1, "problem": ""}) == {}
+        second = asked._answer({"serving": 1, "problem": ""})
+        assert (second["number"], second["says"]) == (2, sft) and second["folder"] != first["folder"]
+        assert (says(1), says(2)) == (receipts.model, sft)  # while the server opens the second, the first answers
+        assert asked._answer({"serving": 2, "problem": ""}) == asked._answer({"serving": 2, "problem": ""}) == {}
+        assert (says(1), says(2)) == (receipts.model, sft)  # a request that began before is still being answered
 
 
 def test_a_response_and_a_receipt_for_another_answer_or_model_are_refused(receipts, told, tmp_path, monkeypatch):

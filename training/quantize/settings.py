@@ -23,8 +23,8 @@ class QuantizeRecipe:
 
     `int8`: weights in 8 bits, with a scale for each row; `int8_activations`: also what a matrix multiplies, with a
     scale for each token; `fp8`: weights as floating-point numbers of 8 bits (e4m3), with a scale for each row; `int4`:
-    weights in 4 bits, with a scale for each `group_size` of a row. Weights are rounded to the nearest number. Embeddings
-    and the head stay as they are.
+    weights in 4 bits, with a scale for each `group_size` of a row. Weights are rounded to the nearest number.
+    Embeddings and the head stay as they are.
 
     `max_drop`: the 95 % interval of the drop from the last model's score must end at or below it, on every suite.
     """

@@ -114,7 +114,10 @@ def test_a_weight_that_lacks_its_scale_is_refused(made, tmp_path):
         ({"method": "gptq"}, "gptq is not made, because it needs llm-compressor or gptqmodel, .*; there are int8, "),
         ({"method": "gguf"}, "gguf is not made, because it is a file for other programs"),
         ({"method": "nf4"}, "nf4 is not made, because it needs bitsandbytes"),
-        ({"method": "int5"}, r"quantize.method: int5; did you mean .*there are none, int8, int8_activations, fp8, int4"),
+        (
+            {"method": "int5"},
+            r"quantize.method: int5; did you mean .*there are none, int8, int8_activations, fp8, int4",
+        ),
         ({"method": "int8", "group_size": 32}, "group_size: without effect, because the method is int8, not int4"),
         ({"method": "int4", "group_size": 1}, "group_size=1; at least 2 weights share a scale"),
         ({"max_drop": 0.1}, "max_drop: without effect, because quantize.method is none"),
