@@ -24,6 +24,7 @@ from pathlib import Path
 
 import psutil
 
+from benchmarks.chain import PEDIGREE
 from benchmarks.rounds import ratios, spread
 from tests.cluster.minislurm import free_ports
 
@@ -72,13 +73,12 @@ def server(name: str, folder: Path) -> Iterator[tuple[psutil.Process, int, str]]
     (port,) = free_ports(1)
     with tempfile.TemporaryDirectory() as scratch:
         if name == OURS:
-            own = ["-m", "assets.commands.cli", "serve", str(folder), "--port", str(port), "--root", scratch]
-            model = folder.name
+            command, model = [*PEDIGREE, "serve", str(folder), "--root", scratch, "--port", str(port)], folder.name
         else:
-            own = ["-m", "transformers.cli.transformers", "serve", str(folder), "--host", "127.0.0.1"]
-            own, model = [*own, "--port", str(port)], str(folder)
+            engine = str(Path(sys.executable).with_name("transformers"))
+            command, model = [engine, "serve", str(folder), "--host", "127.0.0.1", "--port", str(port)], str(folder)
         with (Path(scratch) / "log").open("wb") as log:
-            process = psutil.Popen([sys.executable, *own], stdout=log, stderr=subprocess.STDOUT)
+            process = psutil.Popen(command, stdout=log, stderr=subprocess.STDOUT)
         try:
             wait_for(process, port, Path(scratch) / "log")
             yield process, port, model

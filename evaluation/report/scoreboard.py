@@ -130,12 +130,11 @@ def small_numbers(records: Sequence[Record]) -> dict[str, Any]:
     made = of_asset(records, "quantized_model")
     if scores is None or not made:
         return {}
-    metrics, spent = made[-1][1]["metrics"], _metrics(records, "quantized_scores")
+    metrics = made[-1][1]["metrics"]
     return {
         "method": made[-1][1]["settings"]["quantize"]["method"],
         "bytes": metrics["weight_bytes"],
         "parent_bytes": metrics["parent_weight_bytes"],
-        "speed": spent["tokens_per_second"] / spent["parent_tokens_per_second"],
         "scores": scores[QUANTIZED],
         "lost": _json_file(records, "quantized_scores", "loss.json"),
     }
@@ -431,7 +430,7 @@ def _between(entry: Mapping[str, Any]) -> str:
 
 
 def small_lines(small: Mapping[str, Any]) -> list[str]:
-    """Return a sentence with the size and the speed of the quantized model, and what it lost on each suite."""
+    """Return a sentence with the size of the quantized model, and what it lost on each suite."""
     if not small:
         return []
     size, before = (f"{small[name] / 1e6:,.1f}" for name in ("bytes", "parent_bytes"))
@@ -440,7 +439,7 @@ def small_lines(small: Mapping[str, Any]) -> list[str]:
         for suite, one in small["lost"].items()
     ]
     made = f"In small numbers ({small['method']}): {size} MB of weights instead of {before}"
-    return [f"{made}, {small['speed']:.2f} times the tokens a second; drop in points: {', '.join(drops)}"]
+    return [f"{made}; drop in points: {', '.join(drops)}"]
 
 
 def reward_parts(alignment: Mapping[str, Any]) -> dict[str, dict[str, str]]:
