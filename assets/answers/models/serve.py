@@ -13,15 +13,17 @@ from dataclasses import replace
 from importlib.util import find_spec
 from io import FileIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from assets.answers.models.offers import Followed, Offer
-from assets.answers.models.receipts import Receipts
 from assets.services.dev import LOOPBACK, end_services, is_free, start_guard
 from assets.services.signals import by_signal, exit_code_of, signals_collected
 from assets.terminal.standard_error import say
 from training.contract.job import DataError
 from training.contract.process.exit_codes import BAD_INPUT, FAILED
+
+if TYPE_CHECKING:
+    from assets.answers.models.offers import Followed, Offer
+    from assets.answers.models.receipts import Receipts
 
 MODULE = "training.generate.serving.serve"
 NEEDED = ("openai", "fastapi", "uvicorn", "prometheus_client")

@@ -14,7 +14,7 @@ from typing import Any
 
 from training.contract.job import DataError
 from training.generate.serving.metrics import Metrics
-from training.generate.serving.served import Ask, Place
+from training.generate.serving.served import Ask, ServedPlace
 from training.generate.serving.served_requests import RECEIPT, RESPONSES
 
 CHAT_PAGE = Path(__file__).parent / "chat_page"
@@ -24,13 +24,15 @@ HEADERS = {"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff
 EVENT = "data: "
 
 
-def add_to_answers(handlers: Mapping[str, Any], place: Place, ask: Ask, metrics: Metrics) -> None:
+def add_to_answers(handlers: Mapping[str, Any], place: ServedPlace, ask: Ask, metrics: Metrics) -> None:
     """Let the handlers of some addresses name the model in their answers, add receipts, and count tokens."""
     for address, handler in handlers.items():
         handler.handle_request = _told(handler.handle_request, address, place, ask, metrics)
 
 
-def _told(handle: Callable[..., Any], address: str, place: Place, ask: Ask, metrics: Metrics) -> Callable[..., Any]:
+def _told(
+    handle: Callable[..., Any], address: str, place: ServedPlace, ask: Ask, metrics: Metrics
+) -> Callable[..., Any]:
     """Make a method that handles a request add to its answer, whether that comes whole or as a stream."""
     from starlette.exceptions import HTTPException
     from starlette.responses import JSONResponse, StreamingResponse

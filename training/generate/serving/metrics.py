@@ -38,7 +38,7 @@ class Metrics:
             self.written.inc(usage.get("completion_tokens", usage.get("output_tokens", 0)))
 
 
-class Measured:
+class CountedRequests:
     """An ASGI application whose requests to some addresses are counted and timed."""
 
     def __init__(self, app: Any, metrics: Metrics, addresses: tuple[str, ...]) -> None:
@@ -72,7 +72,7 @@ def add_metrics(app: Any, metrics: Metrics, addresses: tuple[str, ...]) -> None:
     """Count and time the requests of an application, and add the address that says so."""
     from starlette.responses import Response
 
-    app.add_middleware(Measured, metrics=metrics, addresses=addresses)
+    app.add_middleware(CountedRequests, metrics=metrics, addresses=addresses)
 
     @app.get("/metrics")
     def told() -> Response:

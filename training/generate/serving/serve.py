@@ -32,7 +32,7 @@ from training.generate.encoder import Encoder
 from training.generate.model_folder import open_model  # the first to import transformers: offline, without torchao
 from training.generate.serving.answers import add_chat_page, add_to_answers
 from training.generate.serving.metrics import Metrics, add_metrics
-from training.generate.serving.served import Ask, Place, Served, asking, follow
+from training.generate.serving.served import Ask, Served, ServedPlace, asking, follow
 from training.generate.serving.served_requests import CHAT, PLAIN, RESPONSES, Template, why_not
 
 LOOPBACK = "127.0.0.1"
@@ -60,7 +60,7 @@ def main(name: str, port: int, ready: int, questions: int) -> None:
         metrics.answers(served.says)
         return served
 
-    place = Place(opened(first))
+    place = ServedPlace(opened(first))
     _answer_what_is_done(name, place, metrics, ask, has_receipts=first["receipts"])
     if first["follows"]:
         follow(place, opened, ask)
@@ -110,7 +110,7 @@ def _parsers() -> Any:
     return utils._RESPONSE_TEMPLATE_FALLBACKS
 
 
-def _answer_what_is_done(name: str, place: Place, metrics: Metrics, ask: Ask, *, has_receipts: bool) -> None:
+def _answer_what_is_done(name: str, place: ServedPlace, metrics: Metrics, ask: Ask, *, has_receipts: bool) -> None:
     """Refuse what the server does not do, name the served model, and close the addresses of other models."""
     from starlette.exceptions import HTTPException
     from starlette.middleware.trustedhost import TrustedHostMiddleware

@@ -36,7 +36,7 @@ class Served:
     template: Template
 
 
-class Place:
+class ServedPlace:
     """Holds the newest model, and for each request the one that was the newest when it came."""
 
     def __init__(self, first: Served) -> None:
@@ -76,7 +76,7 @@ def asking(descriptor: int) -> Ask:
     return ask
 
 
-def follow(place: Place, open_: Callable[[Mapping[str, Any]], Served], ask: Ask) -> None:
+def follow(place: ServedPlace, open_: Callable[[Mapping[str, Any]], Served], ask: Ask) -> None:
     """Let the next model take the place whenever there is one; what cannot be opened is told, and never answers."""
 
     def look() -> None:

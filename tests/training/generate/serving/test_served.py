@@ -10,7 +10,7 @@ from threading import Thread
 import pytest
 
 from training.contract.job import DataError
-from training.generate.serving.served import Place, Served, asking
+from training.generate.serving.served import Served, ServedPlace, asking
 from training.generate.serving.served_requests import Template
 
 
@@ -21,7 +21,7 @@ def served(number: int) -> Served:
 
 
 def test_a_request_keeps_the_model_that_was_the_newest_when_it_began():
-    place = Place(served(1))
+    place = ServedPlace(served(1))
     earlier = copy_context()
     earlier.run(place.begin)
     place.newest = served(2)
