@@ -16,6 +16,7 @@ from training.contract.records import RecipeError
 
 PACKAGE = "training.posttrain.methods"
 KIND = "methods"
+NAMED = 10  # fields of a method that an error message lists
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -33,6 +34,7 @@ class Method:
     config: str  # name of TRL's class of settings, whose fields `align.trl` may set
     learns_from: Literal["pairs", "answers", "samples"]
     start_gates: tuple[str, ...] = ()
+    compares_answers: bool = False  # the two that are sampled for each prompt, with the reference
     decides: Mapping[str, Any] = field(default_factory=dict)  # fields of `config` that define the method, with values
     train: Callable[[Any], Any] | None = None
     settings: type = NoSettings
@@ -42,9 +44,10 @@ class Method:
         """Raise RecipeError if `align.trl` gives another value to a field that the method decides."""
         for name, value in self.decides.items():
             if name in trl and trl[name] != value and [trl[name]] != value:
+                fields = " and ".join(self.decides) if len(self.decides) < NAMED else name
                 alike = [other for other in method_names() if method_of(other).config == self.config]
                 raise RecipeError(
-                    f"align.trl: {' and '.join(self.decides)} stay as they are; {self.because};"
+                    f"align.trl: {fields} stay as they are; {self.because};"
                     f" align.method may be {' or '.join(alike)}"
                 )
 

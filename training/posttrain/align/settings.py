@@ -172,6 +172,13 @@ class AlignRecipe:
             raise RecipeError(f"align.beta={self.beta}; method {self.method} needs one above 0")
 
     def _check_samples(self) -> None:
+        if self.declared.compares_answers and self.num_generations != 2:
+            raise RecipeError(
+                f"align.num_generations={self.num_generations}: method {self.method} compares two answers to a prompt;"
+                " 2 is right"
+            )
+        if self.declared.compares_answers and not self.beta > 0:
+            raise RecipeError(f"align.beta={self.beta}; method {self.method} needs one above 0")
         if self.batch_size % self.num_generations:
             raise RecipeError(
                 f"align.batch_size={self.batch_size} answers a step,"

@@ -125,9 +125,10 @@ def _trainer(
     recipe = given.recipe
     rows, passes = rows_per_pass(given.job, batch_size=recipe.batch_size, row_tokens=recipe.max_length, where="align")
     order = prompt_order(len(prompts), recipe)
-    without_padding(sys.modules[trainer.__module__])
+    stock = next(one for one in trainer.__mro__ if one.__module__.startswith("trl."))
+    without_padding(sys.modules[stock.__module__])
     if given.shard > 1:
-        spread_reference(trainer, precision=recipe.precision, shard=given.shard)
+        spread_reference(stock, precision=recipe.precision, shard=given.shard)
     extra = {
         "per_device_train_batch_size": rows,
         "gradient_accumulation_steps": passes,
