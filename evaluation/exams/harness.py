@@ -119,10 +119,12 @@ def fitting(
     settings: Mapping[str, Any],
     has_template: bool,
 ) -> list[ExamItem]:
-    """Return the items of which the model can read every prompt and answer whole. Raise DataError if there is none."""
+    """Return the items of which the model can read every prompt and answer whole. Raise NoneFits if there is none."""
     kept = list(items)
     while kept:
         task, form = suite_task(benchmark, kept, settings, has_template)
+        if task.OUTPUT_TYPE == "generate_until" and model.cannot_write:
+            raise NoneFits(benchmark, model.cannot_write)
         in_turns = form == "chat"
         task.build_all_requests(
             apply_chat_template=in_turns,
@@ -136,16 +138,20 @@ def fitting(
             return kept
         # Asked again, because the examples in a prompt are drawn by the item's place.
         kept = [item for place, item in enumerate(kept) if place not in long]
-    raise NoneFits(benchmark, items, model.max_length)
+    raise NoneFits(benchmark, too_long(items, model.max_length))
 
 
 class NoneFits(DataError):
     """The error that a model can be asked none of a suite's items."""
 
-    def __init__(self, benchmark: BenchmarkRecipe, items: Sequence[ExamItem], positions: int) -> None:
-        self.suite = benchmark.name
-        self.why = f"none of {len(items)} items fits with its answer into the {positions} positions of the model"
+    def __init__(self, benchmark: BenchmarkRecipe, why: str) -> None:
+        self.suite, self.why = benchmark.name, why
         super().__init__(f"{self.suite}: {self.why}")
+
+
+def too_long(items: Sequence[ExamItem], positions: int) -> str:
+    """Return why a model can be asked none of these items, where each is too long for it."""
+    return f"none of {len(items)} items fits with its answer into the {positions} positions of the model"
 
 
 def suite_task(

@@ -10,6 +10,7 @@ Legend: B batch, T tokens, V vocabulary, K kept positions, C contexts, R rows (c
 from __future__ import annotations
 
 import hashlib
+import inspect
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from copy import copy
@@ -57,6 +58,8 @@ class Prompt(str):
 
 class TokenizedRequests(TemplateLM):
     """The part of a model behind lm-eval's interface that makes tokens of what is asked, for so many positions."""
+
+    cannot_write = ""  # why the model is asked for no written answer
 
     def __init__(self, encoder: Encoder, max_length: int) -> None:
         super().__init__()
@@ -123,6 +126,8 @@ class LocalModel(TokenizedRequests):
         self.sampler = Sampler(folder, batch_size=batch_size, shard=shard, gathers=gathers)
         super().__init__(self.sampler.encoder, self.sampler.max_length)
         self.model, self.batch_size = self.sampler.model, batch_size
+        if "past_key_values" not in inspect.signature(self.model.forward).parameters:
+            self.cannot_write = f"{self.model.config.model_type} keeps no cache by which answers are written"
         self.generated: dict[str, dict[str, Any]] = {}  # by task: how its answers were generated
 
     @property
@@ -193,8 +198,11 @@ class LocalModel(TokenizedRequests):
     def _by_context(self, requests: list[Asked]) -> tuple[list[list[int]], list[int]]:
         """Divide requests into groups of one context, of at most a batch, and those whose context is not shared.
 
-        A request that must be cut to the model's length has a context of its own.
+        A request that must be cut to the model's length has a context of its own, and so has each request of a model
+        that keeps another state than keys and values, because such a state cannot be given to several continuations.
         """
+        if keeps_a_state(self.model):
+            return [], list(range(len(requests)))
         groups: dict[tuple[int, ...], list[int]] = {}
         single: list[int] = []
         for i, (_, context, continuation) in enumerate(requests):
@@ -351,6 +359,12 @@ class LocalModel(TokenizedRequests):
             for i, text in zip(members, given, strict=True):
                 answers[i] = text
         return answers
+
+
+def keeps_a_state(model: Any) -> bool:
+    """Whether a model keeps of what it has read more than keys and values, as Mamba, LFM2 and Qwen3-Next do."""
+    layers = getattr(model.config, "layer_types", None) or ()
+    return model._is_stateful or any("linear" in kind or "attention" not in kind for kind in layers)
 
 
 def _copied(cache: Any) -> Any:

@@ -20,7 +20,7 @@ from typing import Any
 
 from training.contract.artifact import ARTIFACT_FILE
 from training.contract.job import DataError
-from training.contract.model_files import model_digest
+from training.contract.model_files import CONFIG_FILE, model_digest
 from training.contract.parts.contained import Bounds, contained
 from training.contract.records import RecipeError, all_of, read_record
 from training.contract.run_settings import RunSettings
@@ -43,6 +43,7 @@ def scores_of(
     from training.generate.spread import is_first
 
     check_tried(folder)
+    check_class(folder)
     check_names(recipe.suites)
     exams = [(benchmark, asked_exam(benchmark, settings).items) for benchmark in recipe.suites]
     all_of(*(partial(try_suite, *exam, settings) for exam in exams if exam[0].is_task))
@@ -54,6 +55,19 @@ def scores_of(
         output.mkdir(parents=True, exist_ok=True)
         write_scores(output, [candidate], {MODEL: scores})
     return scores
+
+
+def check_class(folder: Path) -> None:
+    """Raise DataError unless transformers itself has a class for the folder's model that takes exams."""
+    from transformers import CONFIG_MAPPING, AutoModelForCausalLM, __version__
+
+    kind = json.loads((folder / CONFIG_FILE).read_text("utf-8")).get("model_type")
+    config = CONFIG_MAPPING[kind] if isinstance(kind, str) and kind in CONFIG_MAPPING else None
+    if config not in AutoModelForCausalLM._model_mapping:
+        raise DataError(
+            f"{folder}: config.json: model_type {kind!r:.40} is no causal language model of transformers {__version__};"
+            " code in a model's folder is never run, so save the model as one of these"
+        )
 
 
 def _scores_of_some(

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import Any
 
-from evaluation.exams.harness import NoneFits, SuiteResult, by_kind, check_shown, raw_prompt
+from evaluation.exams.harness import NoneFits, SuiteResult, by_kind, check_shown, raw_prompt, too_long
 from evaluation.exams.items import ExamItem
 from evaluation.exams.scored.lost_points import own_why
 from training.contract.files.checksums import identity_of
@@ -102,7 +102,7 @@ def ask_generator(benchmark: BenchmarkRecipe, items: Sequence[ExamItem], sampler
     found = ready.scores(model, items, set_aside=model.too_long)
     kept = [item for item in items if item.id not in model.too_long]
     if not kept:
-        raise NoneFits(benchmark, items, model.max_length)
+        raise NoneFits(benchmark, too_long(items, model.max_length))
     check_shown(benchmark, kept, [{"arguments": [model.prompts[item.id]]} for item in kept])
     return _result(benchmark, ready, items, kept, found, {item.id: model.prompts[item.id][:1] for item in kept})
 

@@ -174,7 +174,7 @@ def score_lines(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
     rows = []
     for suite, one in scores.items():
         low, high = one["interval"]
-        interval = f"{low:.3f} to {high:.3f}"
+        interval = f"{low:.3f}–{high:.3f}"
         rows.append((suite, f"{one['score']:.3f}", interval, str(one["n"]), f"{one['chance']:.3f}", one["metric"]))
     head = ("suite", "score", "95 % interval", "items", "chance", "metric")
     zeros = {suite: one["scored_0"] for suite, one in scores.items() if "scored_0" in one}

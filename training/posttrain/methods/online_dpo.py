@@ -59,6 +59,8 @@ METHOD = Method(
 class OnlinePairsTrainer(GRPOTrainer):
     """TRL's GRPOTrainer, which draws answers and rewards them, with the loss of DPO on the two answers to a prompt."""
 
+    args: Any  # GRPOConfig
+
     def _prepare_inputs(self, generation_batch: Any) -> Any:
         """Return the rows of a pass. TRL shuffles the rows of a drawing; here the answers to a prompt stay together."""
         each = self.args.steps_per_generation
