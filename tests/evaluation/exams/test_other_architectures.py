@@ -32,14 +32,22 @@ COMMON = {
     "eos_token_id": 0,
     "pad_token_id": 1,
 }
-LINEAR = {"linear_num_value_heads": 4, "linear_num_key_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8}
+QWEN3_NEXT = {
+    "head_dim": 8,
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 16,
+    "shared_expert_intermediate_size": 16,
+    "layer_types": ["linear_attention", "full_attention"],
+    "linear_num_value_heads": 4,
+    "linear_num_key_heads": 2,
+    "linear_key_head_dim": 8,
+    "linear_value_head_dim": 8,
+}
 MODELS = {
     "Lfm2": {"layer_types": ["conv", "full_attention"]},
     "FalconH1": {"head_dim": 8, "mamba_d_ssm": 32, "mamba_n_heads": 4, "mamba_d_head": 8, "mamba_d_state": 8},
-    "Qwen3Next": {
-        **{"head_dim": 8, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
-        **{"shared_expert_intermediate_size": 16, "layer_types": ["linear_attention", "full_attention"], **LINEAR},
-    },
+    "Qwen3Next": QWEN3_NEXT,
     "Mamba": {"state_size": 4},
 }
 
@@ -71,7 +79,8 @@ def test_a_state_that_choices_cannot_share_gives_lm_eval_s_numbers(tmp_path, nam
 def test_a_model_without_such_a_cache_is_asked_for_choices_alone(tmp_path):
     model = LocalModel(folder_of(tmp_path, "Mamba"), batch_size=8)
     item = ExamItem(id="one", question="What is 1 and 2?", answers=("3",), choices=("3", "4"), gold=0)
-    written, chosen = (BenchmarkRecipe(name=kind, kind=kind, uri="items.jsonl") for kind in ("generate", "multiple_choice"))
+    kinds = ("generate", "multiple_choice")
+    written, chosen = (BenchmarkRecipe(name=kind, kind=kind, uri="items.jsonl") for kind in kinds)
     with pytest.raises(NoneFits, match=r"^generate: mamba keeps no cache by which answers are written$"):
         fitting(model, written, [item], {}, has_template=False)
     assert fitting(model, chosen, [item], {}, has_template=False) == [item]

@@ -47,8 +47,7 @@ class Method:
                 fields = " and ".join(self.decides) if len(self.decides) < NAMED else name
                 alike = [other for other in method_names() if method_of(other).config == self.config]
                 raise RecipeError(
-                    f"align.trl: {fields} stay as they are; {self.because};"
-                    f" align.method may be {' or '.join(alike)}"
+                    f"align.trl: {fields} stay as they are; {self.because}; align.method may be {' or '.join(alike)}"
                 )
 
 
