@@ -4,11 +4,17 @@
 without a checkpoint, with one that is written between two steps (safetensors, sha256, fsync), and with one that is
 copied there and written by a thread. The cost of a checkpoint is the seconds of its steps minus those of the steps
 without one.
+
+`python -m benchmarks.checkpoints --opens 64 1024 16384` counts what one process of so many does to load its share of a
+checkpoint that as many processes wrote: the files that it opens, the bytes of lists that it reads, and its processor
+seconds; and what the first process does to publish it. All 640 tensors are divided among all processes. Of the files
+with tensors only that of one process is written; the lists are whole.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import shutil
 import statistics
 import tempfile
@@ -31,7 +37,9 @@ from training.pretrain.parallel.world import World
 from training.pretrain.report import Told
 from training.pretrain.settings import PretrainRecipe
 from training.pretrain.step import Trainer
-from training.pretrain.tensor_files import save_tensors
+from training.pretrain.tensor_files import Saved, TensorPlace, own_parts, read_parts, save_tensors
+
+DIVIDED = 640  # tensors of a checkpoint whose lists are read
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -52,7 +60,12 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=8, help="of a round; the checkpoint comes after the first")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--opens", type=int, nargs="+", metavar="PROCESSES", help="count only this")
     options = parser.parse_args()
+    if options.opens:
+        for processes in options.opens:
+            print(opens(processes))
+        return
     torch.set_num_threads(options.threads)
     keep_freed_memory()
     shape = read_record(ModelRecipe, PRESETS[options.preset].model).shape(vocab_size=BYTES_VOCABULARY)
@@ -62,6 +75,37 @@ def main() -> None:
     nbytes = state_bytes(trainer)
     print(f"{options.preset}: {nbytes / 1e6:.0f} MB of state, {options.threads} threads, n = {options.rounds}")
     table(spent, options.steps)
+
+
+def opens(processes: int) -> str:
+    """Publish a checkpoint of so many processes, load the share of one in the middle, and return what that took."""
+    rank, tensors = processes // 2, [f"model.{number}.weight" for number in range(DIVIDED)]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder, final = Path(temporary) / ".writing", Path(temporary) / "step-00000001"
+        folder.mkdir()
+        (folder / checkpoint.STATE_FILE).write_text(json.dumps({"format": checkpoint.FORMAT, "step": 1}))
+        for number in range(processes):
+            places = {name: TensorPlace((2 * number, 0), (2 * processes, 8), ()) for name in tensors}
+            own = {name: torch.full((2, 8), float(number)) for name in tensors} | {
+                f"random.cpu.{number}": torch.zeros(8, dtype=torch.uint8)
+            }
+            file = folder / checkpoint.tensors_file(number, processes)
+            if number == rank:
+                save_tensors(own, file)
+            write_json(folder / f"{file.name}.json", {"sha256": "0" * 64, "parts": own_parts(own, places)})
+        begun = time.process_time()
+        checkpoint._publish(folder, final)
+        published, begun = time.process_time() - begun, time.process_time()
+        listed = sum((final / name).stat().st_size for name in (checkpoint.MANIFEST_FILE, checkpoint.PARTS_FILE))
+        json.loads((final / checkpoint.MANIFEST_FILE).read_text("utf-8"))
+        saved = Saved(final, read_parts(json.loads((final / checkpoint.PARTS_FILE).read_text("utf-8"))))
+        parts = [saved.part(name, (2 * rank, 0), (2, 8)) for name in tensors]
+        loaded = time.process_time() - begun
+    assert all(bool((part == rank).all()) for part in parts)
+    return (
+        f"{processes:,} processes: {len(saved._files)} file opened of {processes:,}, {listed / 1e6:.2f} MB of lists"
+        f" read, {loaded:.2f} processor s to load a share, {published:.2f} to publish"
+    )
 
 
 def state_bytes(trainer: Trainer) -> int:

@@ -111,7 +111,7 @@ def takedown(
 ) -> None:
     """Say what holds pages, rows or a text, and what a rebuild costs; withdraw them, rebuild, erase and prove."""
     from assets.answers.takedown.lines import lines_of
-    from assets.answers.takedown.report import finish, is_done, note_found
+    from assets.answers.takedown.report import finish, is_done, note_found, reports_under
     from assets.answers.takedown.stored import whole
     from assets.answers.takedown.takedown import answer, asked_of, half_rebuilt, to_rebuild, withdraw
     from resources.profile import load_profile
@@ -157,13 +157,15 @@ def takedown(
         rebuild(halves)  # what still fails after it is refused below
     told = withdraw(root, asked, **how, confirm=confirm, keep=lambda told, new: note_found(root, told, new))
     code, problem = rebuild(told["rebuild"]["recipes"]) if told["done"] and not no_rebuild else (OK, "")
-    report = None
+    report, before = None, list(reports_under(root))
     if told["done"] and not no_rebuild and code == OK:
         report = finish(root, **how, say=say)
+    is_new = report is not None and report not in before
     if json_:
-        print(json.dumps({**told, "rebuilt": rebuilt, "report": report, "error": problem}, ensure_ascii=False))
+        more = {"rebuilt": rebuilt, "report": report, "report_is_new": is_new, "error": problem}
+        print(json.dumps({**told, **more}, ensure_ascii=False))
     else:
-        _say_withdrawn(told, rebuilt, report)
+        _say_withdrawn(told, rebuilt, report, is_new=is_new)
     if code != OK:
         print(
             f"error: the tombstone is in force, the rebuild failed: {problem}; give the command again", file=sys.stderr
@@ -174,7 +176,15 @@ def takedown(
     raise typer.Exit(code)
 
 
-def _say_withdrawn(told: dict[str, Any], rebuilt: dict[str, list[str]], report: dict[str, Any] | None) -> None:
+PROVED_BEFORE = (
+    "No file was read again: this is the report of {time}. A proof forgets the words that it looked for; `pedigree"
+    " verify RECIPE` compares files with their records."
+)
+
+
+def _say_withdrawn(
+    told: dict[str, Any], rebuilt: dict[str, list[str]], report: dict[str, Any] | None, *, is_new: bool
+) -> None:
     from assets.answers.takedown.report import markdown_of
     from assets.answers.takedown.takedown import NOT_ERASED
 
@@ -183,4 +193,6 @@ def _say_withdrawn(told: dict[str, Any], rebuilt: dict[str, list[str]], report: 
         print(f"tagged `upstream_withdrawn`: {', '.join(told['tagged']) or 'no version, because none saw them'}")
         for name in told["rebuild"]["recipes"]:
             print(f"made again of {name}: {', '.join(rebuilt.get(name, ())) or 'nothing was built'}")
+        if report is not None and not is_new:
+            print(PROVED_BEFORE.format(time=report["time"]))
         print(NOT_ERASED if report is None else harmless("\n" + "\n".join(markdown_of(report))))

@@ -336,6 +336,7 @@ def test_rows_of_each_kind_are_withdrawn_from_what_is_made_and_from_what_was(wit
     assert pedigree("verify", str(with_rows.parent / "withdrawals.yaml"), root=with_rows).code == 0
     again = withdrawn(with_rows, *asked)
     assert again["done"] == "was withdrawn before"
+    assert (told["report_is_new"], again["report_is_new"]) == (True, False) and again["report"] == told["report"]
     assert "No page was searched for these rows: no text of eight words is left of them." in lines_of(again)
 
 
