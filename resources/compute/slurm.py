@@ -36,7 +36,7 @@ from resources.compute.base import (
 )
 from resources.compute.slurm_accounting import accounted
 from resources.compute.slurm_calls import Login, SlurmError, SlurmRefusal
-from resources.compute.slurm_environment import digest_of, folder_on_node, send, unpack_lines
+from resources.compute.slurm_environment import PYTHON, digest_of, folder_on_node, send, unpack_lines
 from resources.compute.slurm_states import (
     ENVIRONMENT_FAILED,
     NAME_OF_ARRAY_TASK,
@@ -157,7 +157,7 @@ class SlurmBackend:
                 return there
             script, file = self.render(task), self._settings.environment_file
             if file is not None:
-                send(file, self._login)
+                send(file, self._login, self._settings.python or PYTHON)
             token = _unanswered(task.key, folder) or secrets.token_hex(8)
             note = {"key": task.key, "token": token, "image": environment_name(self._settings)}
             self._note(folder, job="", **note)
@@ -436,7 +436,7 @@ def _python(task: Task, settings: SlurmSettings) -> str:
             " name an interpreter on the nodes by parts.slurm.python"
         )
     folder = folder_on_node(digest_of(settings.environment_file), task.size.node_cache)
-    return f"{folder}/{settings.python or 'bin/python'}"
+    return f"{folder}/{settings.python or PYTHON}"
 
 
 def _command(task: Task, settings: SlurmSettings) -> list[str]:

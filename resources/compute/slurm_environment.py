@@ -7,6 +7,7 @@ Any archive of `tar` with an interpreter at `bin/python` will do. It is named by
 from __future__ import annotations
 
 import shlex
+import tarfile
 from functools import lru_cache
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from training.contract.files.checksums import Identity, identity_of, sha256_of
 
 PLACE = ".cache/pedigree/environments"  # in the home of the login node, which its nodes see
 FIELD = "parts.slurm.environment_file"
+PYTHON = "bin/python"  # in an archive, if the profile names no other
+PIXI_PACK = "pixi-pack.json"
 _IS_THERE = 'if [ -e "$HOME/$1" ]; then echo there; fi'
 # Gets a place in the home and a digest, and reads the archive: it is there whole, or not at all.
 SEND = """
@@ -40,12 +43,36 @@ def _sha256_of(path: Path, _: Identity) -> str:
     return sha256_of(path)
 
 
-def send(file: str, login: Login) -> None:
-    """Put an archive into the login's home, whole or not at all, unless it is there. Raises SlurmError if it fails."""
+def check_archive(file: str, python: str) -> None:
+    """Raise SlurmRefusal unless the archive holds the interpreter; pixi-pack's own holds packages, not an environment.
+
+    What pixi-pack puts into an archive is from its documentation (0.7): `pixi-pack.json`, `environment.yml`, `channel`.
+    """
+    try:
+        with tarfile.open(Path(file).expanduser()) as archive:
+            names = {member.name.removeprefix("./") for member in archive}
+    except (OSError, tarfile.TarError) as error:
+        raise SlurmRefusal(f"{FIELD}: {file}: {error}") from None
+    if python in names:
+        return
+    if PIXI_PACK in names:
+        raise SlurmRefusal(
+            f"{FIELD}: {file} is pixi-pack's own archive, which holds packages and no environment; `pixi-unpack FILE`,"
+            " then `tar -cf environment.tar -C env .` makes one of it"
+        )
+    raise SlurmRefusal(f"{FIELD}: {file} has no {python}; `tar -tf` must list it")
+
+
+def send(file: str, login: Login, python: str = PYTHON) -> None:
+    """Put an archive into the login's home, whole or not at all, unless it is there.
+
+    Raises SlurmError if that fails, or if the archive has no interpreter.
+    """
     digest = digest_of(file)
     with locked(f"{digest[:16]}.lock"):
         if is_sent(digest, login):
             return
+        check_archive(file, python)
         try:
             with open(Path(file).expanduser(), "rb") as stream:
                 login.call(["sh", "-c", SEND, "sh", f"{PLACE}/{digest}", digest], stream)

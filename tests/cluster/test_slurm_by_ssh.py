@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import tarfile
 import tempfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +19,7 @@ from assets.materialize.causes import StageFailed
 from assets.materialize.jobs import hand_over
 from resources.compute.base import Task
 from resources.compute.slurm import SlurmBackend, SlurmSettings
-from resources.compute.slurm_calls import Login, SlurmError
+from resources.compute.slurm_calls import Login, SlurmError, SlurmRefusal
 from resources.compute.slurm_environment import PLACE, SEND, digest_of, send
 from resources.profile import load_profile
 from tests.cluster import minissh
@@ -139,6 +140,25 @@ def test_an_archive_that_somebody_changed_is_not_unpacked(far, login, server, se
     made, _ = made_of(far_task(far, server, "changed", nodes=1), backend)
     assert isinstance(made, StageFailed) and made.exit_code == 2
     assert "could not unpack parts.slurm.environment_file" in str(made)
+
+
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (
+            ("pixi-pack.json", "environment.yml", "channel/noarch/repodata.json"),
+            "pixi-pack's own archive, .* pixi-unpack",
+        ),
+        (("env/bin/python",), "has no bin/python; `tar -tf` must list it"),
+    ],
+)
+def test_an_archive_without_its_interpreter_is_not_sent(login, tmp_path, names, said):
+    with tarfile.open(tmp_path / "other.tar", "w") as archive:
+        for name in names:
+            archive.addfile(tarfile.TarInfo(f"./{name}"))
+    with pytest.raises(SlurmRefusal, match=said):
+        send(str(tmp_path / "other.tar"), Login(ssh="login"))
+    assert not (login.home / PLACE / digest_of(str(tmp_path / "other.tar"))).exists()
 
 
 def test_an_archive_that_does_not_arrive_whole_is_not_there(login, tmp_path):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from shutil import which
@@ -16,7 +15,7 @@ from resources.compute.kubernetes import KubernetesBackend, KubernetesSettings
 from resources.compute.kubernetes_calls import ASK, RIGHTS, Cluster, KubernetesError
 from resources.compute.slurm import SlurmBackend, SlurmSettings
 from resources.compute.slurm_calls import Login, SlurmError
-from resources.compute.slurm_environment import FIELD, PLACE, digest_of, is_sent
+from resources.compute.slurm_environment import FIELD, PLACE, PYTHON, check_archive, digest_of, is_sent
 from resources.profile import Profile
 from training.contract.parts.outside import PartsOf
 
@@ -65,17 +64,13 @@ def _reached(login: Login) -> Finding:
 
 def _environment(settings: SlurmSettings, login: Login) -> Finding:
     """Return whether the archive of the jobs' environment has its interpreter, and whether it was sent already."""
-    file, python = str(settings.environment_file), settings.python or "bin/python"
-    advice = f"change {FIELD}; `tar -tf` must list {python}"
+    file, python = str(settings.environment_file), settings.python or PYTHON
     try:
         digest = digest_of(file)
-        with tarfile.open(Path(file).expanduser()) as archive:
-            has_python = any(one.name.removeprefix("./") == python for one in archive)
+        check_archive(file, python)
         where = "there" if is_sent(digest, login) else "not there yet; the first job sends it"
-    except (NotSubmitted, OSError, tarfile.TarError) as error:
-        return Finding("environment", "problem", f"{file}: {error}", advice)
-    if not has_python:
-        return Finding("environment", "problem", f"{file} has no {python}", advice)
+    except NotSubmitted as error:
+        return Finding("environment", "problem", str(error), f"change {FIELD}")
     return Finding("environment", "ok", f"sha256 {digest[:12]}, in ~/{PLACE}: {where}")
 
 

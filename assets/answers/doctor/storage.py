@@ -1,4 +1,7 @@
-"""What artifacts, leases and databases need of the file system of a root, tried in a folder that is removed again."""
+"""What artifacts, leases and databases need of the file system of a root, tried in a folder that is removed again.
+
+Of a root in a store, what they need of the store is tried with objects that are removed again.
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,27 @@ import fcntl
 import mmap
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from assets.answers.doctor.finding import Finding
+from training.contract.files.objects import Objects
+from training.contract.files.stored_root import stored_root
+from training.contract.job import DataError
 from training.pretrain.capacity.room import gigabytes
 
 LITTLE_BYTES, FEW_BYTES = 1e9, 20e9
 CLOCK_SECONDS = 2.0
 LONG_NAME = "f" * 200
 HELD = 3
+LARGE_MB, SMALL_FILES = 64, 9  # of what is written to see how fast that is
+SLOW_BYTES, SLOW_SECONDS = 50e6, 0.2
 # Opened for writing: NFS gives an exclusive lock to no other, and answers with EBADF.
 TAKE_LOCK = f"""
 import fcntl, sys
@@ -45,6 +55,12 @@ def look_at_storage(root: Path) -> Iterator[Finding]:
     with folder as scratch:
         for what, attempt, advice in ATTEMPTS:
             yield _tried(what, attempt, Path(scratch), advice)
+        try:
+            yield speed("speed", *_speed_of_disk(Path(scratch)))
+        except OSError as error:
+            yield Finding("speed", "problem", error.strerror or str(error), OTHER)
+    if (stored := stored_root(root)) is not None:
+        yield from _store(stored.objects)
 
 
 def _space(place: Path) -> Finding:
@@ -61,6 +77,63 @@ def _tried(what: str, attempt: Callable[[Path], str], scratch: Path, advice: str
         return Finding(what, "ok", attempt(scratch))
     except (OSError, AssertionError) as error:
         return Finding(what, "problem", getattr(error, "strerror", None) or str(error), advice)
+
+
+def _store(objects: Objects) -> Iterator[Finding]:
+    """Yield whether a store can hold a root, and how fast it is."""
+    try:
+        objects.check_conditions()
+        measured = _speed_of_store(objects)
+    except (DataError, OSError) as error:
+        yield Finding("store", "problem", str(error), "mend what it says, or give another --root")
+        return
+    yield Finding("store", "ok", f"{objects.address} writes an object only if there is none, where that is asked")
+    yield speed("store speed", *measured)
+
+
+def speed(what: str, written: float, small: float) -> Finding:
+    """Return what so many bytes a second mean, and so many seconds until a small file is safe."""
+    found = f"{written / 1e6:,.0f} MB/s are written; a small file is safe after {1000 * small:,.1f} ms"
+    is_slow = written < SLOW_BYTES or small > SLOW_SECONDS
+    advice = f"a checkpoint of 10 GB takes {1e10 / written / 60:,.0f} min here; {OTHER} if that is too long"
+    return Finding(what, "warning" if is_slow else "ok", found, advice if is_slow else "")
+
+
+def _speed_of_disk(scratch: Path) -> tuple[float, float]:
+    """Return the bytes a second of a file that is forced to the disk, and the seconds of a small one."""
+
+    def put(name: str, data: bytes) -> None:
+        with open(scratch / name, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    return _speed(put)
+
+
+def _speed_of_store(objects: Objects) -> tuple[float, float]:
+    prefix, names = f"probe-{uuid.uuid4().hex}", list[str]()
+
+    def put(name: str, data: bytes) -> None:
+        names.append(f"{prefix}-{name}")
+        objects.put(names[-1], data)
+
+    try:
+        return _speed(put)
+    finally:
+        objects.remove(names)
+
+
+def _speed(put: Callable[[str, bytes], None]) -> tuple[float, float]:
+    data, small = os.urandom(1 << 20) * LARGE_MB, list[float]()
+    begun = time.perf_counter()
+    put("large", data)
+    large = time.perf_counter() - begun
+    for number in range(SMALL_FILES):
+        begun = time.perf_counter()
+        put(f"small-{number}", b"{}")
+        small.append(time.perf_counter() - begun)
+    return len(data) / large, statistics.median(small)
 
 
 def _rename(scratch: Path) -> str:

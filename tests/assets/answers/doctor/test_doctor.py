@@ -14,13 +14,18 @@ from assets.answers.doctor.doctor import lines_of
 from assets.answers.doctor.finding import Finding
 from assets.answers.doctor.machine import look_at_machine
 from assets.answers.doctor.schedulers import look_at_schedulers
-from assets.answers.doctor.storage import look_at_storage
+from assets.answers.doctor.storage import look_at_storage, speed
 from assets.answers.doctor.stores import UNREAD, look_at_stores
 from assets.services.stores import DAGSTER_FILES, opened_instance
 from resources.compute.size import Size
 from resources.profile import load_profile
+from tests.cluster.minis3 import MiniS3
 from tests.cluster.minislurm import free_ports
+from tests.cluster.store_servers import KEY, SECRET
+from tests.cluster.test_nodes_apart import SECRETS
 from tests.commands import said
+from training.contract.files.objects import Objects
+from training.contract.files.stored_root import make_stored_root
 
 
 def by_name(findings) -> dict[str, Finding]:
@@ -71,6 +76,32 @@ def test_a_port_that_is_in_use(monkeypatch):
         monkeypatch.setattr(machine, "PORTS", {taken.getsockname()[1]: "--port"})
         (found,) = [one for one in look_at_machine([]) if one.what.startswith("port")]
     assert found.state == "warning" and "--port" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("written", "small", "state"), [(2e9, 0.001, "ok"), (20e6, 0.001, "warning"), (2e9, 0.5, "warning")]
+)
+def test_a_slow_place_is_told_with_what_a_checkpoint_takes(written, small, state):
+    found = speed("speed", written, small)
+    assert found.state == state and (f"{1e10 / written / 60:,.0f} min" in found.advice) == (state == "warning")
+    assert f"{written / 1e6:,.0f} MB/s" in found.found
+
+
+def test_a_store_is_tried_and_nothing_is_left_there(tmp_path, monkeypatch):
+    server = MiniS3()
+    try:
+        for name, value in zip(SECRETS, (KEY, SECRET, "us-east-1"), strict=True):
+            monkeypatch.setenv(name, value)
+        make_stored_root(tmp_path / "root", Objects("s3://bucket/run", server.endpoint))
+        found = by_name(look_at_storage(tmp_path / "root"))
+        assert found["store"].state == "ok" and "MB/s are written" in found["store speed"].found
+        assert not [key for key in server.objects if "probe" in key]
+        server.holds_conditions = False
+        found = by_name(look_at_storage(tmp_path / "root"))
+        assert found["store"].state == "problem" and "cannot hold a root" in found["store"].found
+        assert "store speed" not in found
+    finally:
+        server.stop()
 
 
 def test_a_place_where_nothing_can_be_written():
