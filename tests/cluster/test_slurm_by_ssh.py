@@ -147,7 +147,7 @@ def test_an_archive_that_somebody_changed_is_not_unpacked(far, login, server, se
     [
         (
             ("pixi-pack.json", "environment.yml", "channel/noarch/repodata.json"),
-            "pixi-pack's own archive, .* pixi-unpack",
+            "pixi-pack's own archive, .* `pixi-unpack",
         ),
         (("env/bin/python",), "has no bin/python; `tar -tf` must list it"),
     ],
