@@ -85,7 +85,11 @@ def render_report(
             clusters=cluster_counts(records),
             findings=findings(records),
             long_context=long_context_lines(board["long_context"]),
-            bits=[*bits_lines(board["bits_per_byte"]), *filling_lines(board["filling"]), *small_lines(board["small"])],
+            bits=[
+                *bits_lines(board["bits_per_byte"]),
+                *filling_lines(board["filling"]),
+                *small_lines(board.get("small", {})),
+            ],
             comparisons=[{"suite": suite, **one} for suite, of in board["comparisons"].items() for one in of],
             contamination=contamination_suites(records),
             leaks=leak_effects(records),

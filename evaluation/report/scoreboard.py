@@ -47,7 +47,7 @@ def scoreboard(records: Sequence[Record]) -> dict[str, Any]:
         "pretraining": _metrics(records, "base_model") or _metrics(records, KEPT_STEPS),
         "long_context": long_context(records),
         "scores": scores_by_suite(records),
-        "small": small_numbers(records),
+        **small_numbers(records),
         "comparisons": _json_file(records, "model_scores", COMPARISONS_FILE) or {},
         "bits_per_byte": {name: _json_file(records, "model_scores", file) or {} for name, file in BITS_FILES.items()},
         "filling": _json_file(records, "model_scores", FILLING_FILE) or {},
@@ -122,7 +122,7 @@ def scores_by_suite(records: Sequence[Record]) -> dict[str, dict[str, dict[str, 
 
 
 def small_numbers(records: Sequence[Record]) -> dict[str, Any]:
-    """Return the method of the quantized model, its bytes and its parent's, its scores by suite and what it lost.
+    """Return, under `small`, the method of the quantized model, bytes of it and of its parent, scores, and what it lost.
 
     The result is empty without one.
     """
@@ -131,13 +131,14 @@ def small_numbers(records: Sequence[Record]) -> dict[str, Any]:
     if scores is None or not made:
         return {}
     metrics = made[-1][1]["metrics"]
-    return {
+    told = {
         "method": made[-1][1]["settings"]["quantize"]["method"],
         "bytes": metrics["weight_bytes"],
         "parent_bytes": metrics["parent_weight_bytes"],
         "scores": scores[QUANTIZED],
         "lost": _json_file(records, "quantized_scores", "loss.json"),
     }
+    return {"small": told}
 
 
 def contamination(records: Sequence[Record]) -> dict[str, Any]:

@@ -44,7 +44,7 @@ def render(board: Mapping[str, Any], console: Console, promotion: Mapping[str, A
     if (shown := _score_table(board, console.width) or _documents_table(board, console.width)) is not None:
         console.print()
         console.print(shown, markup=False)
-    for line in small_lines(board["small"]):
+    for line in small_lines(board.get("small", {})):
         console.print(line, markup=False)
 
 
@@ -59,7 +59,7 @@ def _score_table(board: Mapping[str, Any], width: int) -> Any:
     if not suites:
         return None
     last, *others = [model for model in reversed(MODELS) if any(model in models for _, models in suites)]
-    small = board["small"]  # the last model again, so beside it
+    small = board.get("small")  # the last model again, so beside it
     rows = [
         (
             suite,
