@@ -122,7 +122,7 @@ def scores_by_suite(records: Sequence[Record]) -> dict[str, dict[str, dict[str, 
 
 
 def small_numbers(records: Sequence[Record]) -> dict[str, Any]:
-    """Return, under `small`, the method of the quantized model, bytes of it and of its parent, scores, and what it lost.
+    """Return, under `small`, the method of the quantized model, bytes of it and its parent, scores, and what it lost.
 
     The result is empty without one.
     """
