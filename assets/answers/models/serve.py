@@ -45,6 +45,7 @@ def serve(first: Offer, port: int, followed: Followed | None = None) -> int:
         own, given = socket.socketpair()
         server = subprocess.Popen(
             [sys.executable, "-m", MODULE, first.name, str(port), str(tells), str(given.fileno())],
+            cwd=PROJECT,  # else a module in the present folder could stand in for one of the server's
             env={**os.environ, "PYTHONPATH": os.pathsep.join([str(PROJECT), os.environ.get("PYTHONPATH", "")])},
             start_new_session=True,
             pass_fds=(tells, given.fileno()),
