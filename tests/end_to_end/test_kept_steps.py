@@ -167,6 +167,9 @@ def test_the_average_of_the_steps_is_a_model_by_its_name(kept):
     scored = pedigree("evaluate", f"{NAME}@average", "--suites", "kitchen-small", root=kept)
     assert scored.code == 0, scored.errors
     traced = pedigree("trace", f"{NAME}@average", "--step", "4", root=kept).answer
+    page = traced["documents"][0]["id"]
+    asked = pedigree("takedown", "--document", page, "--reason", "a test", "--dry-run", root=kept).answer
+    assert asked["made_of_models"] == [f"{NAME}@average"]
     assert (traced["training"], traced["trained"]) == ("kept_steps", True)
 
 

@@ -155,6 +155,8 @@ def _models(told: Mapping[str, Any]) -> Iterator[str]:
             f" {count(one['times'], 'time')}, {one['tokens']:,} tokens, in {count(one['num_steps'], 'step')}{steps}"
         )
     yield from kept_step_lines(told.get("kept_steps", ()))
+    if told.get("made_of_models"):
+        yield f"Averages and quantized models of models that had read any: {', '.join(told['made_of_models'])}"
     for problem in told["not_traced"]:
         yield f"not traced: {problem}"
     yield "Registered versions" if told["versions"] else "No version of a model is registered"

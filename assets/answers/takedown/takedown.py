@@ -54,7 +54,7 @@ from resources.tracking.versions import Registered
 from training.contract.artifact import folder_of
 from training.contract.job import DataError, RefusedInput
 from training.contract.records import RecipeError
-from training.contract.scopes import WHOLE
+from training.contract.scopes import AVERAGE, AVERAGED_MODEL, QUANTIZED, QUANTIZED_MODEL, WHOLE
 from training.contract.secrets import masked
 from training.data.address_lists import AddressList, Target, target_of, target_of_line
 from training.data.checksum_cache import known_under
@@ -94,6 +94,7 @@ NOT_ERASED = (
 MOST_BAD_LINES, MOST_EXAMPLES, MOST_IN_TAG = 20, 5, 7
 WITHDRAWN_TAG = "upstream_withdrawn"
 TRAINED_ON_PAGES = ("base_model", "long_context_model")
+MADE_OF_MODELS = {AVERAGED_MODEL: AVERAGE, QUANTIZED_MODEL: QUANTIZED}  # with the part by which commands name them
 ROWS = (*ROW_ASSETS, "row_index")
 LAST = ("text_index", "provenance_index", "corpus_summary", *ROWS)
 
@@ -447,6 +448,7 @@ def _models(
     by_model: dict[str, list[dict[str, Any]] | str] = {}
     rows_in: dict[str, int] = {}
     kept: list[dict[str, Any]] = []
+    made_of: list[str] = []
 
     def seen(made: Any) -> list[dict[str, Any]] | str:
         if made.fingerprint not in by_model:
@@ -463,15 +465,18 @@ def _models(
         return by_model[made.fingerprint]
 
     # A kept step of a training on rows had read what the model with which that began had, and withdrawn rows.
-    for made in artifacts_under(root, lambda asset: asset in (*TRAINED_ON_PAGES, *WHOLE), problems.append):
+    named = (*TRAINED_ON_PAGES, *WHOLE, *MADE_OF_MODELS)
+    for made in artifacts_under(root, lambda asset: asset in named, problems.append):
         own = seen(made)
         if isinstance(own, str):
             problems.append(own)
             continue
         trainings |= {one["fingerprint"]: one for one in own}
-        if made.record["asset"] in WHOLE:
-            read = any(one["trained"] for one in own) or rows_in[made.fingerprint] > 0
+        asset, read = made.record["asset"], any(one["trained"] for one in own) or rows_in[made.fingerprint] > 0
+        if asset in WHOLE:
             kept.append(told_of_step(made, read=read))
+        elif asset in MADE_OF_MODELS and read:
+            made_of.append(f"{made.record['partition']}@{MADE_OF_MODELS[asset]}")
     told = []
     for version in versions:
         entry: dict[str, Any] = {"name": version.name, "version": version.version, "aliases": list(version.aliases)}
@@ -485,7 +490,7 @@ def _models(
         else:
             sums = {name: sum(one[name] for one in own) for name in ("times", "tokens")}
             told.append(entry | {"documents": max((one["trained"] for one in own), default=0), **sums, "problem": ""})
-    of_steps = {"kept_steps": in_order(kept), "last_clean": last_clean(kept)}
+    of_steps = {"kept_steps": in_order(kept), "last_clean": last_clean(kept), "made_of_models": sorted(made_of)}
     return {"trainings": list(trainings.values()), "versions": told, "not_traced": problems, **of_steps}
 
 
