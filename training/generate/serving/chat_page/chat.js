@@ -13,6 +13,10 @@ function add(parent, tag, name, text) {
   return made;
 }
 
+function counted(number, one) {
+  return `${number.toLocaleString("en")} ${one}${number === 1 ? "" : "s"}`;
+}
+
 async function told(address) {
   const response = await fetch(address);
   const said = await response.json();
@@ -70,7 +74,7 @@ function show(receipt) {
     mark.onclick = () => showSpan(details, span);
     mark.onkeydown = (event) => event.key === "Enter" && showSpan(details, span);
   }
-  const summary = add(block, "p", "quiet", `${receipt.spans.length + receipt.row_spans.length} marked parts; searched were `
+  const summary = add(block, "p", "quiet", `${counted(receipt.spans.length + receipt.row_spans.length, "marked part")}; searched were `
     + `${receipt.searched.tokens.toLocaleString("en")} tokens of pages`
     + (receipt.searched.rows_not_known ? ", and no rows of post-training. " : " and the rows of post-training. "));
   const link = add(summary, "a", "", "Save the receipt");
@@ -82,7 +86,7 @@ function show(receipt) {
 function showSpan(details, span) {
   details.replaceChildren();
   const places = span.pages || span.rows;
-  add(details, "h2", "", `“${span.text.trim()}”: ${span.count.toLocaleString("en")} ${span.pages ? "places in pages" : "rows"}`);
+  add(details, "h2", "", `“${span.text.trim()}”: ${span.pages ? `${counted(span.count, "place")} in pages` : counted(span.count, "row")}`);
   for (const place of places) (span.pages ? showPage : showRow)(add(details, "div", "place"), place, span);
   if (span.count > places.length) add(details, "p", "quiet", `${(span.count - places.length).toLocaleString("en")} more`);
 }
