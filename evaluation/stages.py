@@ -58,7 +58,7 @@ READ_FAMILIES = (("training.pretrain.models.families", "all"),)  # of a base mod
 
 EVALUATE = Stage(
     name="evaluate",
-    version="28",
+    version="29",
     module="evaluation.exams.scores",
     parts=READ_FAMILIES,
     libraries=("jinja2", "lm-eval", "tokenizers", "torch", "transformers"),
@@ -67,12 +67,12 @@ EVALUATE = Stage(
     distributed=True,
     by_a_model=True,
 )
-SCORE_STEP = replace(EVALUATE, name="score_step", version="4", module="evaluation.steps.step_scores")
-CHOOSE = replace(EVALUATE, name="choose", version="2", module="evaluation.steps.choice")
+SCORE_STEP = replace(EVALUATE, name="score_step", version="5", module="evaluation.steps.step_scores")
+CHOOSE = replace(EVALUATE, name="choose", version="3", module="evaluation.steps.choice")
 SCORE_QUANTIZED = replace(
     EVALUATE,
     name="score_quantized",
-    version="2",
+    version="3",
     module="evaluation.exams.quantized.scores",
     libraries=(*EVALUATE.libraries, "torchao"),
     gates=(*EVALUATE.gates, "max_drop"),
@@ -115,7 +115,7 @@ SAFETY = Stage(
 )
 CONTAMINATION = Stage(
     name="contamination",
-    version="19",
+    version="20",
     module="evaluation.contamination.search",
     libraries=("xxhash",),
     kinds=("numpy", "json"),
@@ -133,14 +133,14 @@ CONTAMINATION_REPORT = Stage(
 )
 CHECK_SUITES = Stage(
     name="check_suites",
-    version="2",
+    version="3",
     module="evaluation.exams.suites.canned_answers",
     libraries=("jinja2", "lm-eval", "tokenizers", "transformers"),
     kinds=("lm-eval", "json"),
 )
 WATCHED_ITEMS = Stage(
     name="watched_items",
-    version="4",
+    version="5",
     module="evaluation.exams.watched_items",
     libraries=("jinja2", "lm-eval", "tokenizers", "transformers"),
     kinds=("lm-eval", "json"),

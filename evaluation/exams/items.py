@@ -67,7 +67,8 @@ def read_exam(benchmark: BenchmarkRecipe, settings: Mapping[str, Any]) -> Exam:
     """
     items = [_exam_item(benchmark, item) for item in read_items(benchmark, settings)]
     is_own = benchmark.harness or benchmark.name in settings.get(ASKED_BY_HARNESS, ())
-    reasons = {} if is_own else refusals(items, is_choice=benchmark.kind == "multiple_choice")
+    how = {"is_choice": benchmark.kind == "multiple_choice", "by_task": benchmark.is_task}
+    reasons = {} if is_own else refusals(items, **how)
     refused = [{"row": row, "item": items[row].id, "reason": reason} for row, reason in sorted(reasons.items())]
     if len(refused) == len(items):
         raise DataError(
@@ -76,15 +77,15 @@ def read_exam(benchmark: BenchmarkRecipe, settings: Mapping[str, Any]) -> Exam:
     return Exam(items=[item for row, item in enumerate(items) if row not in reasons], refused=refused)
 
 
-def refusals(items: Sequence[ExamItem], *, is_choice: bool) -> dict[int, str]:
-    """Return {row: reason} for the items that cannot be scored.
+def refusals(items: Sequence[ExamItem], *, is_choice: bool, by_task: bool = False) -> dict[int, str]:
+    """Return {row: reason} for the items that cannot be scored, by `kind` or by a task of lm-eval.
 
     The reasons are empty choices or answers, equal choices, and a question that occurs again with another right answer.
     """
     reasons: dict[int, str] = {}
     asked: dict[tuple[Any, ...], list[int]] = defaultdict(list)
     for row, item in enumerate(items):
-        if reason := _flaw(item, is_choice=is_choice):
+        if reason := _flaw(item, is_choice=is_choice, by_task=by_task):
             reasons[row] = reason
         else:
             asked[item.asked, item.before, frozenset(item.choices)].append(row)
@@ -96,7 +97,9 @@ def refusals(items: Sequence[ExamItem], *, is_choice: bool) -> dict[int, str]:
     return reasons
 
 
-def _flaw(item: ExamItem, *, is_choice: bool) -> str:
+def _flaw(item: ExamItem, *, is_choice: bool, by_task: bool) -> str:
+    if by_task and not is_choice:  # a task may ask for signs alone, such as closing brackets
+        return "" if any(map(str.strip, item.answers)) else "an empty answer"
     if not is_choice:
         if any(map(can_be_given, item.answers)):
             return ""

@@ -149,6 +149,25 @@ def test_an_item_that_cannot_be_scored_is_refused_with_row_and_reason(tmp_path, 
     assert [item.id for item in exam.items] == (["c"] if both else ["a", "c"] if reason else ["a", "b", "c"])
 
 
+def test_an_answer_of_signs_alone_is_scored_by_a_task_and_not_by_kind(tmp_path):
+    """BIG-Bench Hard asks for closing brackets."""
+    row = {"id": "a", "input": "Close them: ( [", "target": "] )"}
+    rows = write(
+        tmp_path,
+        row,
+        {**row, "id": "b", "input": "And ( (", "target": " "},
+        {"id": "c", "input": "Which?", "target": "x"},
+    )
+    fields = {"question_field": "input", "answer_field": "target"}
+    by_kind, by_task = (
+        read_exam(BenchmarkRecipe(name="own", uri=rows, kind="generate", task=task, **fields), {})
+        for task in (None, "bbh_cot_fewshot_dyck_languages")
+    )
+    assert [item.id for item in by_kind.items] == ["c"]
+    assert [item.id for item in by_task.items] == ["a", "c"]
+    assert by_task.refused == [{"row": 1, "item": "b", "reason": "an empty answer"}]
+
+
 def test_a_suite_of_which_nothing_can_be_scored_is_refused(tmp_path):
     uri = write(tmp_path, {"question": "Which?", "answer": ""})
     with pytest.raises(DataError, match=r"no item .* row 0: "):

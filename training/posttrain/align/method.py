@@ -44,11 +44,10 @@ class Method:
         """Raise RecipeError if `align.trl` gives another value to a field that the method decides."""
         for name, value in self.decides.items():
             if name in trl and trl[name] != value and [trl[name]] != value:
-                fields = " and ".join(self.decides) if len(self.decides) < NAMED else name
+                fields = " and ".join(self.decides) + " stay as they are"
+                fields = fields if len(self.decides) < NAMED else f"{name} stays as it is"
                 alike = [other for other in method_names() if method_of(other).config == self.config]
-                raise RecipeError(
-                    f"align.trl: {fields} stay as they are; {self.because}; align.method may be {' or '.join(alike)}"
-                )
+                raise RecipeError(f"align.trl: {fields}; {self.because}; align.method may be {' or '.join(alike)}")
 
 
 def method_names() -> tuple[str, ...]:

@@ -134,7 +134,7 @@ def test_a_training_moves_to_the_better_of_two_answers(chain, tmp_path, monkeypa
     [
         ({"num_generations": 4}, r"align\.num_generations=4: method online_dpo compares two answers .* 2 is right"),
         ({"beta": 0.0}, r"align\.beta=0\.0; method online_dpo needs one above 0"),
-        ({"trl": {"epsilon": 0.2}}, r"align\.trl: epsilon stay as they are; they are GRPO's"),
+        ({"trl": {"epsilon": 0.2}}, r"align\.trl: epsilon stays as it is; they are GRPO's"),
         ({"trl": {"loss_type": "grpo"}}, r"align\.trl: loss_type .* GRPO's"),
     ],
 )
