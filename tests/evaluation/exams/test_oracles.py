@@ -61,6 +61,8 @@ CHOSEN = [suite(name, "multiple_choice", question_field="query", limit=60) for n
 class Oracle(LM):
     """Answers the items of one suite, in order, as `say` wants; of choices it finds the one at `chosen` likely."""
 
+    cannot_write = ""
+
     def __init__(self, items: list[ExamItem], say: Callable[[int], str], chosen: Callable[[int], int]) -> None:
         super().__init__()
         self.items, self.say, self.chosen = items, say, chosen
