@@ -80,14 +80,14 @@ SCORE_QUANTIZED = replace(
 )
 LEARNING_CURVES = Stage(
     name="learning_curves",
-    version="3",
+    version="4",
     module="evaluation.steps.learning_curves",
     libraries=("jinja2",),
     kinds=("json", "html"),
 )
 JUDGE = Stage(
     name="judge",
-    version="17",
+    version="18",
     module="evaluation.exams.judging",
     parts=(("training.posttrain.rewards", "none"),),
     libraries=("lm-eval", "tokenizers", "torch", "transformers"),
@@ -147,7 +147,7 @@ WATCHED_ITEMS = Stage(
 )
 SCALING = Stage(
     name="scaling",
-    version="13",
+    version="14",
     module="evaluation.report.scaling",
     libraries=("jinja2", "numpy", "plotly", "scipy"),
     kinds=("scipy",),
@@ -155,7 +155,7 @@ SCALING = Stage(
 )
 CARD = Stage(
     name="card",
-    version="37",
+    version="38",
     module="evaluation.hub.card",
     parts=(
         ("training.data.filter.rules", "none"),

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 ALIGN = Stage(
     name="align",
-    version="26",
+    version="27",
     module="training.posttrain.align.align",
     parts=(
         ("training.posttrain.methods", "none"),
