@@ -34,6 +34,8 @@ def scores_of(
 ) -> dict[str, dict[str, Any]]:
     """Return the scores of the model in a folder by suite, as scores.json has them; also write the files if asked.
 
+    A suite with items that cannot be scored has `refused`, [{"row", "item", "reason"}, …].
+
     With `shard`, each weight is divided among so many processes, which all call this.
     """
     from evaluation.exams.scores import check_names, sit, write_scores
@@ -45,12 +47,16 @@ def scores_of(
     check_tried(folder)
     check_class(folder)
     check_names(recipe.suites)
-    exams = [(benchmark, asked_exam(benchmark, settings).items) for benchmark in recipe.suites]
+    read = {benchmark.name: asked_exam(benchmark, settings) for benchmark in recipe.suites}
+    exams = [(benchmark, read[benchmark.name].items) for benchmark in recipe.suites]
     all_of(*(partial(try_suite, *exam, settings) for exam in exams if exam[0].is_task))
     is_artifact = (folder.parent / ARTIFACT_FILE).is_file()  # of which the folder is `model/`
     identity = {"folder": str(folder.resolve()), "digest": model_digest(folder.parent if is_artifact else folder)}
     candidate = sit(MODEL, folder, identity, exams, recipe, settings, run=RunSettings(shard=shard))
     scores = {result.suite: result.as_json() for result in candidate.results}
+    for suite, own in scores.items():
+        if refused := read[suite].refused:
+            own["refused"] = refused
     if output is not None and is_first():
         output.mkdir(parents=True, exist_ok=True)
         write_scores(output, [candidate], {MODEL: scores})

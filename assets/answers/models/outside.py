@@ -170,7 +170,7 @@ def evaluate(
 
 
 def score_lines(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the scores as lines of a table, with 95 % intervals, and below it why written answers scored 0."""
+    """Return the scores as lines of a table, with 95 % intervals, and below it what was not scored or scored 0."""
     rows = []
     for suite, one in scores.items():
         low, high = one["interval"]
@@ -183,7 +183,17 @@ def score_lines(scores: Mapping[str, Mapping[str, Any]]) -> list[str]:
         for suite, kinds in zeros.items()
         for line in folded(f"  {suite}: {', '.join(f'{number:,} {kind}' for kind, number in kinds.items())}")
     ]
-    return [*table_lines(rows, head=head, right={1, 3, 4}), *(["", "answers that scored 0:", *told] if zeros else [])]
+    refused = [
+        line
+        for suite, one in scores.items()
+        if (found := one.get("refused"))
+        for line in folded(f"  {suite}: {len(found):,}; row {found[0]['row']}: {found[0]['reason']}")
+    ]
+    return [
+        *table_lines(rows, head=head, right={1, 3, 4}),
+        *(["", "items that cannot be scored, and are in no score:", *refused] if refused else []),
+        *(["", "answers that scored 0:", *told] if zeros else []),
+    ]
 
 
 def check_no_secret(places: Sequence[str]) -> None:

@@ -20,6 +20,7 @@ import pytest
 
 pytest.importorskip("torch")
 
+from assets.answers.models.outside import score_lines
 from evaluation.decision.answers import MODELS
 from evaluation.decision.paired import read_answers
 from evaluation.exams import one_model
@@ -358,6 +359,20 @@ def test_a_model_alone_is_scored_as_in_the_chain(scored, models, tmp_path, capsy
     assert one_model.main([str(tmp_path / "request.json")]) == 2
     answer = json.loads(capsys.readouterr().out)
     assert not answer["ok"] and "adapter" in answer["error"]
+
+
+def test_items_that_cannot_be_scored_are_told_with_the_scores_of_a_model_alone(models, tmp_path):
+    file = tmp_path / "exam.jsonl"
+    rows = [{"id": str(number), "question": f"{number}?", "answer": "x" if number else "…"} for number in range(3)]
+    write_lines(file, rows)
+    recipe = read_record(EvaluationRecipe, evaluation(suite("exam", "generate", str(file))))
+    scores = scores_of(Path(models[1].path, "model"), recipe, {}, tmp_path / "out")
+    (refused,) = scores["exam"]["refused"]
+    assert (refused["row"], scores["exam"]["n"]) == (0, 2)
+    told = "\n".join(score_lines(scores))
+    assert "items that cannot be scored, and are in no score:\n  exam: 1; row 0: no answer with a word" in told
+    del scores["exam"]["refused"]
+    assert "cannot be scored" not in "\n".join(score_lines(scores))
 
 
 def test_an_item_without_a_field_is_named_before_any_model_is_loaded(models, tmp_path):
