@@ -156,7 +156,7 @@ def test_the_version_that_an_alias_comes_to_name_answers_and_no_request_is_lost(
     asked = {**ASKED, "temperature": 1.5, "seed": 3, "max_tokens": 24}
     answers: dict[str, set[str]] = {}
     ended = Event()
-    with served("kitchen-small@champion", place) as (process, port), ThreadPoolExecutor() as threads:
+    with ThreadPoolExecutor() as threads, served("kitchen-small@champion", place) as (process, port):
         client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none", max_retries=0)
         create = partial(client.chat.completions.create, **asked)
 
@@ -180,7 +180,7 @@ def test_the_version_that_an_alias_comes_to_name_answers_and_no_request_is_lost(
             for version in ("2", "1", "3"):  # the third is damaged, so the first goes on
                 registry.set_alias("champion", version)
                 sentence = f"kitchen-small/{version} {'now, which is not served' if version == '3' else 'answers now'}"
-                while not any(sentence in line for line in told):
+                while not any(sentence in line for line in told) or (version == "2" and len(answers) < 2):
                     assert not any(one.done() for one in asking)
                     create()
             assert create().system_fingerprint == "kitchen-small/1"
