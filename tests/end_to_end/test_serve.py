@@ -194,7 +194,9 @@ def test_the_version_that_an_alias_comes_to_name_answers_and_no_request_is_lost(
         f"kitchen-small/{number} answers now, for kitchen-small@champion names it\n" for number in (2, 1)
     ]
     assert any("names kitchen-small/3 now, which is not served: version 3 is not whole" in line for line in told)
-    assert {name: len(texts) for name, texts in answers.items()} == {"kitchen-small/1": 1, "kitchen-small/2": 1}
+    assert {name: len(texts) for name, texts in answers.items()} == {"kitchen-small/1": 1, "kitchen-small/2": 1}, (
+        answers
+    )
     assert answers["kitchen-small/1"] != answers["kitchen-small/2"]
 
 

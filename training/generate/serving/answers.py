@@ -66,15 +66,15 @@ async def _events(parts: Any, named: Mapping[str, str], receipt: Any, metrics: M
     last: dict[str, Any] = {}
     async for part in parts:
         changed = []
-        for event in part.splitlines(keepends=True):
+        for event in part.split("\n"):  # and not at other ends of lines, which stand in texts
             if not event.startswith(EVENT):
                 changed.append(event)
                 continue
             last = _read(event.removeprefix(EVENT))
             metrics.used(last.get("usage") or (last.get("response") or {}).get("usage"))
             texts.extend(_texts(last))
-            changed.append(f"{EVENT}{json.dumps({**last, **named})}\n")
-        yield "".join(changed)
+            changed.append(f"{EVENT}{json.dumps({**last, **named})}")
+        yield "\n".join(changed)
     if receipt is None or "error" in last:
         return
     try:

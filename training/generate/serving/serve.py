@@ -94,8 +94,9 @@ def _open(told: Mapping[str, Any]) -> Served:
     folder = Path(told["folder"])
     model, tokenizer = open_model(folder, dtype="auto").eval(), tokenizer_of(folder)
     model.generate = _with_own_seed(model.generate)
+    known = _parsers()  # before the first model replaces them
     # Without the markers, an answer would begin with the prompt.
-    utils._RESPONSE_TEMPLATE_FALLBACKS = _parsers() if _has_markers_of_its_type(folder) else {}
+    utils._RESPONSE_TEMPLATE_FALLBACKS = known if _has_markers_of_its_type(folder) else {}
     text, parsed = str(tokenizer.chat_template or ""), utils.get_response_template(tokenizer, model) is not None
     # Without a parser of its answers, calls would come back as text.
     template = Template(chats=bool(text), tools="tools" in text and parsed, parsed=parsed, receipts=told["receipts"])
@@ -118,7 +119,8 @@ def _answer_what_is_done(name: str, place: ServedPlace, metrics: Metrics, ask: A
     from transformers.cli.serving.model_manager import ModelManager
 
     def own(*_: Any, **__: Any) -> tuple[Any, Any]:
-        return place.own.model, place.own.tokenizer
+        served = place.own
+        return served.model, served.tokenizer
 
     ModelManager.process_model_name = staticmethod(_as_asked)
     ModelManager.load_model_and_processor = own

@@ -60,6 +60,13 @@ def test_an_error_ends_a_stream_without_a_receipt(error):
     assert len(given) == 2 and "receipt" not in given[-1] and "o" in given[-1]["error"]
 
 
+def test_a_text_with_other_ends_of_lines_stays_whole():
+    text = "one\u2028two\x85three\x0cfour"
+    part = f"data: {json.dumps({**HEAD, 'choices': [{'delta': {'content': text}}]}, ensure_ascii=False)}\n\n"
+    (given, last) = told(part, receipt=of_text)
+    assert given["choices"][0]["delta"]["content"] == last["receipt"]["answer"] == text
+
+
 def test_a_receipt_that_cannot_be_made_is_an_error():
     async def gone(_: str) -> dict[str, Any]:
         raise DataError("the text index is gone")
