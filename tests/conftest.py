@@ -130,6 +130,17 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
         pytest.skip("PEDIGREE_DATA is not set")
 
 
+@pytest.fixture(autouse=True)
+def own_secrets() -> Iterator[None]:
+    """What a test lets its process remember as a secret is none in the next one: "secret" stands in many a traceback."""
+    from training.contract import secrets
+
+    before = set(secrets._remembered)
+    yield
+    secrets._remembered.clear()
+    secrets._remembered.update(before)
+
+
 @pytest.fixture(scope="session", autouse=True)
 def copied_stores(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """This process makes an empty store of MLflow and of Dagster once; where another one is needed, it gets a copy."""
