@@ -132,7 +132,7 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 
 @pytest.fixture(autouse=True)
 def own_secrets() -> Iterator[None]:
-    """What a test lets its process remember as a secret is none in the next one: "secret" stands in many a traceback."""
+    """What a test lets its process remember as a secret is none in the next: "secret" stands in many a traceback."""
     from training.contract import secrets
 
     before = set(secrets._remembered)
